@@ -1,0 +1,1 @@
+"""What is done about verdicts: alert state, rules, Alertmanager, breaker, delivery."""

@@ -1,0 +1,1 @@
+"""The circuit breaker: a pure machine, its guards, admission, and the controller."""

@@ -1,0 +1,1 @@
+"""Getting breaker states out: signing, the outbox worker, the egress guard."""

@@ -1,0 +1,1 @@
+"""Single files that run inside gateways and servers; standard library only."""

@@ -1,0 +1,1 @@
+"""Gateways that obey the breaker, one file each."""

@@ -1,0 +1,1 @@
+"""The recorded tier and the incident that `fusewire demo` plays."""

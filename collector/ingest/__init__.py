@@ -1,0 +1,1 @@
+"""Generation intake: logged requests and logprobs become arrays of features."""

@@ -1,0 +1,1 @@
+"""Sources: each reads its part of the world and yields observations."""

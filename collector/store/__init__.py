@@ -1,0 +1,1 @@
+"""Durable state: SQLAlchemy models, the journal, history, snapshots, the lock."""

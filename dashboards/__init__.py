@@ -1,0 +1,1 @@
+"""Grafana boards, built from the metric catalogue."""

@@ -1,0 +1,1 @@
+"""What leaves the process as numbers: the metric catalogue and the metrics page."""

@@ -1,0 +1,1 @@
+"""Single files that measure inside other people's processes; standard library only."""

@@ -1,0 +1,24 @@
+"""Real programs that tests use: found, or skipped with the way to install them (fails in CI)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+
+def need_program(name: str, *, install: str) -> str:
+    """Return the path of the program `name`; without it skip, or fail where CI is set.
+
+    Args:
+        name: The program's file name, looked up on PATH.
+        install: The command that installs it, for the message.
+    """
+    path = shutil.which(name)
+    if path is not None:
+        return path
+    message = f"{name} is not installed; get it with: {install}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
