@@ -33,7 +33,11 @@ class Journal(Protocol):
         ...
 
     async def record(self, entries: Sequence[Entry]) -> None:
-        """Write all entries in one transaction, durable when this returns."""
+        """Write all entries, in their order, in one transaction, durable when this returns.
+
+        A delivery makes every pending or claimed one of the same (endpoint, key) with a lower
+        (epoch, seq) superseded, also one of an earlier entry of the same call.
+        """
         ...
 
     async def overrides(self) -> dict[Key, Override | None]:
@@ -47,7 +51,9 @@ class Journal(Protocol):
     async def claim(self, *, now: datetime, limit: int, hold_seconds: float) -> list[Delivery]:
         """Claim due deliveries, oldest first, at most one for each (endpoint, key).
 
-        A claim that is not settled within `hold_seconds` is due again.
+        A claim that is not settled within `hold_seconds` is due again; until then nothing else of
+        its (endpoint, key) is claimed. Each claim counts as an attempt, and `attempts` of what is
+        returned includes it.
         """
         ...
 
@@ -60,5 +66,8 @@ class Journal(Protocol):
         problem: str = "",
         due_at: datetime | None = None,
     ) -> None:
-        """Record the outcome of an attempt; PENDING with `due_at` means: try again then."""
+        """Record the outcome of an attempt; PENDING with `due_at` means: try again then.
+
+        A delivery that was superseded meanwhile stays so; an unknown id is ignored.
+        """
         ...

@@ -7,7 +7,8 @@ answers with `Verdict`s. Everything here is frozen and knows nothing of I/O or o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -25,10 +26,6 @@ IntArray: TypeAlias = NDArray[np.int64]
 ScopeKind: TypeAlias = Literal["tier", "target", "segment"]
 
 OTHER_SEGMENT = "other"
-_EMPTY: Mapping[str, float] = MappingProxyType({})
-_NO_PARTS: Mapping[str, Mapping[str, float]] = MappingProxyType({})
-_NO_HISTOGRAMS: Mapping[str, Histogram] = MappingProxyType({})
-_NO_ABSENCES: Mapping[str, Absence] = MappingProxyType({})
 
 
 class Level(StrEnum):
@@ -159,10 +156,10 @@ class Reading:
     at: datetime
     monotonic_seconds: float
     scrape_seconds: float
-    values: Mapping[str, float] = _EMPTY
-    parts: Mapping[str, Mapping[str, float]] = _NO_PARTS
-    histograms: Mapping[str, Histogram] = _NO_HISTOGRAMS
-    absent: Mapping[str, Absence] = _NO_ABSENCES
+    values: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    absent: Mapping[str, Absence] = field(default_factory=dict)
     identity: Identity = Identity()
     restarted: bool = False
     age_seconds: float = 0.0
@@ -177,6 +174,18 @@ class Reading:
         if self.problem:
             return f"{signal}: {Absence.SCRAPE_FAILED}: {self.problem}"
         return f"{signal}: {self.absent.get(signal, Absence.NO_FAMILY)}"
+
+    def obstacle(self, signals: Iterable[str], *, stale_seconds: float) -> str:
+        """Say in words why `signals` cannot be judged from this reading; empty if they can."""
+        if self.age_seconds > stale_seconds:
+            return f"reading is {self.age_seconds:.0f} s old, at most {stale_seconds:g} s is judged"
+        for signal in signals:
+            value = self.values.get(signal)
+            if value is None:
+                return self.absence(signal)
+            if not math.isfinite(value):
+                return f"{signal}: {Absence.UNUSABLE}"
+        return ""
 
     def verdict(
         self, detector: str, signal: str, level: Level, **facts: Unpack[VerdictFacts]
@@ -294,4 +303,4 @@ class Verdict:
     age_seconds: float = 0.0
     baseline: str = ""
     cause: str = ""
-    details: Mapping[str, float] = field(default_factory=lambda: _EMPTY)
+    details: Mapping[str, float] = field(default_factory=dict)

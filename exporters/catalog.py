@@ -205,6 +205,11 @@ CONFIG_RELOADED_AT = Metric(
 SERIES_REFUSED = Metric(
     "fusewire_series_refused_total", "counter", "Series that the cap kept off this page."
 )
+VALUES_REFUSED = Metric(
+    "fusewire_values_refused_total",
+    "counter",
+    "Numbers kept off this page because they are not finite.",
+)
 LOOP_LAG = Metric(
     "fusewire_loop_lag_seconds", "gauge", "Largest delay of the event loop in the last tick."
 )

@@ -38,7 +38,18 @@ class BreakerParameters(BaseModel):
     trips_per_minute: int = Field(
         default=0, ge=0, description="Most trips a minute in a pool; 0: a tenth of it, at least 1."
     )
-    flap_opens: int = Field(default=3, ge=1, description="Opens in 30 minutes that count as flap.")
+    flap_opens: int = Field(
+        default=3,
+        ge=1,
+        le=20,
+        description="More opens than this in 30 minutes are flapping: open time is the longest.",
+    )
+    latch_max_seconds: float = Field(
+        default=14_400,
+        gt=0,
+        le=86_400,
+        description="A latched cause (corrupted logits) holds open so long, or until released.",
+    )
     lease_seconds: float = Field(
         default=60, ge=1, description="Without renewal for so long, gateways admit everything."
     )

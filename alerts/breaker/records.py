@@ -72,7 +72,9 @@ class Breaker:
     """The whole state of one breaker, as persisted.
 
     `admit_ratio` (0..1) is what the machine wants; `effective_ratio` what gateways apply, the
-    override first. `(epoch, seq)` rises with every change and fences stale writers.
+    override first. `(epoch, seq)` rises with every change and fences stale writers. `level_since`
+    is when `trip_level` last changed or was last earned anew; `recent_opens` are the moments of
+    the opens of the last half hour, oldest first, at most one more than count as flapping.
     """
 
     key: Key
@@ -89,6 +91,8 @@ class Breaker:
     seq: int = 0
     cause: Cause | None = None
     override: Override | None = None
+    level_since: datetime | None = None
+    recent_opens: tuple[datetime, ...] = ()
 
     @property
     def effective_ratio(self) -> float:

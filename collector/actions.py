@@ -1,0 +1,120 @@
+"""What is done about verdicts, one small class each; the pipeline calls them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from alerts.breaker.controller import Controller
+from alerts.policy import Change, PolicyMemory, PolicySettings, counts, step
+from collector.store.recorder import VerdictRecorder
+from detectors.records import Reading, Verdict
+from exporters.catalog import ALERT_ACTIVE
+from exporters.prometheus import MetricsPage
+from exporters.series import export_reading, export_verdicts
+
+
+class ShowMetrics:
+    """Readings and verdicts as series of the metrics page."""
+
+    name = "metrics"
+
+    def __init__(self, page: MetricsPage) -> None:
+        self._page = page
+
+    async def take(self, verdicts: Sequence[Verdict], reading: Reading | None) -> None:
+        if reading is not None:
+            export_reading(self._page, reading)
+        export_verdicts(self._page, freshest(verdicts))
+
+
+def freshest(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Return one verdict for each (detector, stream without variant): that of the newest data.
+
+    After an engine upgrade two variants of a stream are known for a while; the page has no label
+    for them, and the one that still has traffic is the one that matters.
+    """
+    best: dict[tuple[str, ...], Verdict] = {}
+    for verdict in verdicts:
+        stream = verdict.stream
+        title = (verdict.detector, stream.tier, str(stream.scope), stream.signal)
+        known = best.get(title)
+        if known is None or verdict.age_seconds < known.age_seconds:
+            best[title] = verdict
+    return list(best.values())
+
+
+class TellBreakers:
+    """Each completed scrape is one evaluation of its target's breaker and of its tier's."""
+
+    name = "breaker"
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def take(self, verdicts: Sequence[Verdict], reading: Reading | None) -> None:
+        if reading is not None:
+            await self._controller.evaluate(
+                reading.tier, reading.target, verdicts, reading_ok=reading.up
+            )
+        else:
+            self._controller.note_drift(verdicts)
+
+
+class KeepHistory:
+    """Changes of level, and a thinned series, into the store."""
+
+    name = "history"
+
+    def __init__(self, recorder: VerdictRecorder) -> None:
+        self._recorder = recorder
+
+    async def take(
+        self,
+        verdicts: Sequence[Verdict],
+        reading: Reading | None,  # noqa: ARG002  # every action is given it
+    ) -> None:
+        await self._recorder.take(verdicts)
+
+
+class RaiseAlerts:
+    """Verdicts rolled up to one alert a tier and cause; changes go to whoever listens."""
+
+    name = "alerts"
+
+    def __init__(
+        self,
+        *,
+        page: MetricsPage,
+        now: Callable[[], datetime],
+        settings: PolicySettings,
+        listeners: Sequence[Callable[[Sequence[Change]], None]] = (),
+    ) -> None:
+        self.memory = PolicyMemory()
+        self._page = page
+        self._now = now
+        self._settings = settings
+        self._listeners = listeners
+        self._waiting: dict[tuple[str, object], Verdict] = {}
+
+    async def take(
+        self,
+        verdicts: Sequence[Verdict],
+        reading: Reading | None,  # noqa: ARG002  # every action is given it
+    ) -> None:
+        for verdict in verdicts:
+            self._waiting[(verdict.detector, verdict.stream)] = verdict
+
+    def settle(self) -> tuple[Change, ...]:
+        """Judge what came in since the last call, once a tick; return what changed."""
+        waiting, self._waiting = list(self._waiting.values()), {}
+        self.memory, changes = step(self.memory, waiting, self._now(), self._settings)
+        for change in changes:
+            if change.after is None:
+                self._page.set(ALERT_ACTIVE, {"tier": change.tier, "cause": change.cause}, 0)
+        for tier, cause, level in counts(self.memory):
+            self._page.set(ALERT_ACTIVE, {"tier": tier, "cause": cause}, level)
+        if changes:
+            for listener in self._listeners:
+                listener(changes)
+        return changes

@@ -1,0 +1,255 @@
+"""Checks between keys: names that must exist, things that must not be named twice, files.
+
+They work on the values as read, beside the types, so that a wrong type elsewhere hides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pydantic_core import PydanticCustomError
+
+from collector.config.document import Document, Tree
+from collector.config.problems import Place, nearest
+from collector.config.values import duration_seconds, host_port, http_url
+from detectors.signals import SIGNALS
+
+_MAX_SECRET_BYTES = 65_536
+_SHORTEST_TOKEN = 16
+
+
+def check(document: Document) -> None:
+    """Add a problem for every contradiction between keys of the document."""
+    for rule in _RULES:
+        rule(document)
+
+
+def mapping(value: Tree) -> dict[str, Tree]:
+    """Return the value if it is a mapping, else an empty one: its type is judged elsewhere."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: Tree) -> list[Tree]:
+    """Return the value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def read_secret(document: Document, place: Place, path: Path) -> str | None:
+    """Return the content of a secret file without the line end, None with a problem reported.
+
+    Files that everyone may read are accepted (Kubernetes mounts secrets so); files that everyone
+    may write are not.
+    """
+    got = document.got(place, "")
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            document.report(place, "a regular file", "name a file", got=got)
+            return None
+        with path.open("rb") as file:
+            content = file.read(_MAX_SECRET_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or "unknown reason"
+        document.report(
+            place, f"a readable file ({reason})", "create it, or let this user read it", got=got
+        )
+        return None
+    if mode & stat.S_IWOTH:
+        document.report(
+            place, "a file that not everyone can write", f"run: chmod o-w {path}", got=got
+        )
+        return None
+    text = content.decode("utf-8", "replace").strip()
+    if not text or len(content) > _MAX_SECRET_BYTES:
+        document.report(place, "a file with a short text in it", "write the secret to it", got=got)
+        return None
+    return text
+
+
+def _tiers(document: Document) -> Iterator[tuple[str, dict[str, Tree]]]:
+    for name, tier in mapping(mapping(document.data).get("tiers")).items():
+        yield name, mapping(tier)
+
+
+def _target_id(target: dict[str, Tree]) -> str | None:
+    identity, url = target.get("id"), target.get("url")
+    if isinstance(identity, str):
+        return identity
+    if identity is None and isinstance(url, str):
+        try:
+            return host_port(http_url(url))
+        except PydanticCustomError:
+            return None
+    return None
+
+
+def _unique_targets(document: Document) -> None:
+    for name, tier in _tiers(document):
+        ids: dict[str, int] = {}
+        urls: dict[str, int] = {}
+        for index, item in enumerate(items(tier.get("targets"))):
+            target = mapping(item)
+            place: Place = ("tiers", name, "targets", index)
+            identity, url = _target_id(target), target.get("url")
+            if isinstance(url, str) and url.rstrip("/") in urls:
+                first = document.line(("tiers", name, "targets", urls[url.rstrip("/")]))
+                document.report(
+                    (*place, "url"),
+                    f"each target once; its URL is also on line {first}",
+                    "remove one",
+                )
+            elif identity in ids:
+                first = document.line(("tiers", name, "targets", ids[identity]))
+                document.report(
+                    (*place, "id"),
+                    f"an id of its own; {identity!r} is also on line {first}",
+                    "rename one",
+                )
+            if isinstance(url, str):
+                urls.setdefault(url.rstrip("/"), index)
+            if identity is not None:
+                ids.setdefault(identity, index)
+
+
+def _known_tier(document: Document, place: Place, name: Tree) -> None:
+    names = {known for known, _ in _tiers(document)}
+    if isinstance(name, str) and name not in names:
+        document.report(place, "the name of a tier", nearest(name, names), got=repr(name))
+
+
+def _shadows(document: Document) -> None:
+    tiers = dict(_tiers(document))
+    for name, tier in tiers.items():
+        role, of = tier.get("role", "production"), tier.get("shadow_of")
+        place: Place = ("tiers", name, "shadow_of")
+        if role == "shadow" and of is None:
+            document.report(place, "the production tier it is compared with", "add shadow_of")
+        elif of is not None and role == "production":
+            document.report(place, "no shadow_of in a production tier", "add 'role: shadow'")
+        elif of == name:
+            document.report(place, "another tier than itself", "name the production tier")
+        elif isinstance(of, str) and mapping(tiers.get(of)).get("role") == "shadow":
+            document.report(
+                place, "a production tier; this one is a shadow too", "name another", got=repr(of)
+            )
+        else:
+            _known_tier(document, place, of)
+
+
+def _detector_signals(document: Document) -> None:
+    for name, tier in _tiers(document):
+        for index, item in enumerate(items(tier.get("detectors"))):
+            place: Place = ("tiers", name, "detectors", index)
+            detector = mapping(item)
+            named: list[tuple[Place, Tree]] = [((*place, "signal"), detector.get("signal"))]
+            for position, signal in enumerate(items(detector.get("signals"))):
+                named.append(((*place, "signals", position), signal))
+            for where, signal in named:
+                if isinstance(signal, str) and signal not in SIGNALS:
+                    remedy = nearest(signal, SIGNALS)
+                    if not remedy.startswith("did"):
+                        remedy = "docs/signals.md lists them"
+                    document.report(where, "a known signal", remedy, got=repr(signal))
+
+
+def _webhooks(document: Document) -> None:
+    for name, item in mapping(mapping(document.data).get("webhooks")).items():
+        webhook = mapping(item)
+        place: Place = ("webhooks", name)
+        url = webhook.get("url")
+        plain = isinstance(url, str) and url.startswith("http://")
+        if plain and webhook.get("insecure_http", False) is False:
+            document.report(
+                (*place, "url"),
+                "an https URL",
+                "use https, or set 'insecure_http: true' on a trusted network",
+                got=document.got((*place, "url"), url),
+            )
+        for index, tier in enumerate(items(webhook.get("tiers"))):
+            _known_tier(document, (*place, "tiers", index), tier)
+        if isinstance(item, dict) and not webhook.keys() & {"secret", "secret_file"}:
+            document.report(
+                (*place, "secret"), "a secret to sign with", "add secret_file or secret"
+            )
+
+
+def _followed_files(document: Document) -> None:
+    tiers = dict(_tiers(document))
+    ingest = mapping(mapping(document.data).get("ingest"))
+    for index, item in enumerate(items(ingest.get("files"))):
+        place: Place = ("ingest", "files", index)
+        followed = mapping(item)
+        _known_tier(document, (*place, "tier"), followed.get("tier"))
+        tier = mapping(tiers.get(str(followed.get("tier"))))
+        known: dict[str, set[str | None]] = {
+            "target": {_target_id(mapping(target)) for target in items(tier.get("targets"))},
+            "segment": {name for name in items(tier.get("segments")) if isinstance(name, str)},
+        }
+        for key, names in known.items():
+            value = followed.get(key)
+            if tier and isinstance(value, str) and value not in names:
+                document.report(
+                    (*place, key),
+                    f"a {key} of tier {followed.get('tier')!r}",
+                    nearest(value, {name for name in names if name}),
+                    got=repr(value),
+                )
+
+
+def _scrape_times(document: Document) -> None:
+    seconds: dict[str, float] = {}
+    for key in ("scrape_interval", "scrape_timeout"):
+        value = mapping(document.data).get(key)
+        try:
+            seconds[key] = duration_seconds(value) if isinstance(value, str) else 5.0
+        except PydanticCustomError:
+            return
+    explicit = "scrape_timeout" in mapping(document.data)
+    if explicit and seconds["scrape_timeout"] > seconds["scrape_interval"]:
+        document.report(
+            ("scrape_timeout",),
+            f"at most scrape_interval ({seconds['scrape_interval']:g}s)",
+            "shorten it, or leave it out",
+            got=document.got(("scrape_timeout",), ""),
+        )
+
+
+def _tokens(document: Document) -> None:
+    value = mapping(document.data).get("token_file")
+    if not isinstance(value, str):
+        return
+    text = read_secret(document, ("token_file",), Path(value))
+    if text is None:
+        return
+    if any(len(line.strip()) < _SHORTEST_TOKEN for line in text.splitlines() if line.strip()):
+        document.report(
+            ("token_file",),
+            f"tokens of at least {_SHORTEST_TOKEN} characters, one a line",
+            "make one: openssl rand -hex 32",
+        )
+
+
+def _snapshot_folder(document: Document) -> None:
+    value = mapping(document.data).get("snapshot")
+    if isinstance(value, str) and not os.access(Path(value).parent, os.W_OK):
+        document.report(
+            ("snapshot",),
+            "a file in a folder that exists and can be written",
+            "create the folder, or name another",
+            got=document.got(("snapshot",), value),
+        )
+
+
+_RULES: tuple[Callable[[Document], None], ...] = (
+    _unique_targets,
+    _shadows,
+    _detector_signals,
+    _webhooks,
+    _followed_files,
+    _scrape_times,
+    _tokens,
+    _snapshot_folder,
+)

@@ -1,0 +1,267 @@
+"""The configuration as types. `docs/configuration.md` is made from these descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from alerts.breaker.parameters import BreakerParameters
+from alerts.breaker.records import Mode
+from collector.config.values import (
+    BaseUrl,
+    Cidr,
+    HttpUrl,
+    Listen,
+    ListenAddress,
+    Name,
+    Seconds,
+    StoreUrl,
+    TargetId,
+    WebhookSecret,
+    host_port,
+)
+from detectors import DetectorConfig, default_detectors
+
+Engine: TypeAlias = Literal["auto", "vllm", "tgi"]
+Role: TypeAlias = Literal["production", "shadow"]
+
+_FROZEN = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+_MIB = 1_048_576
+_HOUR = 3600.0
+_DAY = 24 * _HOUR
+
+
+def _id_of_url(data: dict[str, Any]) -> str:
+    url = data.get("url", "")
+    return host_port(url) if url else ""
+
+
+def _timeout_of_interval(data: dict[str, Any]) -> float:
+    interval: float = data.get("scrape_interval", 5.0)
+    return min(0.8 * interval, 10.0)
+
+
+class TargetConfig(BaseModel):
+    """One replica of a tier. A bare URL in the list is short for `{url: …}`."""
+
+    model_config = _FROZEN
+
+    url: BaseUrl = Field(description="Address of the engine; `/metrics` is below it.")
+    id: TargetId = Field(
+        default_factory=_id_of_url,
+        description="Name that stays over restarts; `host:port` of the URL if not given.",
+    )
+    engine: Engine = Field(default="auto", description="Which engine; `auto` looks at its page.")
+    request_slots: int | None = Field(
+        default=None, ge=1, description="Most requests that run at once, if the page lacks it."
+    )
+    kv_cache_capacity_tokens: int | None = Field(
+        default=None, ge=1, description="Tokens that the KV cache holds, if the page lacks it."
+    )
+    batch_token_budget: int | None = Field(
+        default=None, ge=1, description="Most tokens in a batch (TGI), if the page lacks it."
+    )
+
+
+class BaselineConfig(BaseModel):
+    """How the reference that drift is measured against comes to be."""
+
+    model_config = _FROZEN
+
+    requests: int = Field(
+        default=20_000, ge=100, description="Requests collected before a first baseline is made."
+    )
+    auto_promote: bool = Field(
+        default=False, description="Let a new baseline page and trip without a person's word."
+    )
+
+
+class TierConfig(BaseModel):
+    """One logical model service: a pool of interchangeable targets behind one route."""
+
+    model_config = _FROZEN
+
+    targets: tuple[TargetConfig, ...] = Field(
+        min_length=1, description="The replicas, each a URL or a mapping."
+    )
+    role: Role = Field(default="production", description="`shadow` tiers are compared, not served.")
+    shadow_of: str | None = Field(
+        default=None, description="The production tier that a shadow tier is compared with."
+    )
+    mode: Mode | None = Field(default=None, description="As `mode` at the top, for this tier.")
+    segments: tuple[Name, ...] = Field(
+        default=(),
+        max_length=64,
+        description="Values of the dimension that splits request signals; all others are `other`.",
+    )
+    detectors: tuple[DetectorConfig, ...] = Field(
+        default_factory=default_detectors,
+        description="What is judged; a list replaces the default set.",
+    )
+    breaker: BreakerParameters = Field(
+        default_factory=BreakerParameters, description="How the tier's breakers behave."
+    )
+    baseline: BaselineConfig = Field(
+        default_factory=BaselineConfig, description="How baselines are made."
+    )
+    drift_may_shed: bool = Field(
+        default=False, description="Let input or output drift shed the tier, not only alert."
+    )
+
+
+class WebhookConfig(BaseModel):
+    """An endpoint that is told of every breaker change, signed (Standard Webhooks)."""
+
+    model_config = _FROZEN
+
+    url: HttpUrl = Field(description="Where to post; https, unless `insecure_http` is true.")
+    secret: WebhookSecret | None = Field(
+        default=None, description="Signing secret, `whsec_…`; better from `${NAME}` or a file."
+    )
+    secret_file: Path | None = Field(default=None, description="File that holds the secret.")
+    previous_secret: WebhookSecret | None = Field(
+        default=None, description="The secret before; signs as well while receivers change over."
+    )
+    previous_secret_file: Path | None = Field(
+        default=None, description="File that holds the secret before."
+    )
+    tiers: tuple[str, ...] = Field(default=(), description="Tiers it hears of; empty means all.")
+    insecure_http: bool = Field(default=False, description="Allow http for this endpoint.")
+    allow: tuple[Cidr, ...] = Field(
+        default=(), description="Private networks that its address may lie in (`10.0.0.0/8`)."
+    )
+    timeout: Seconds = Field(default=5.0, description="Longest wait for its answer.")
+
+    @property
+    def secrets(self) -> tuple[SecretStr, ...]:
+        """The secrets to sign with, the present one first; never empty once loaded."""
+        return tuple(secret for secret in (self.secret, self.previous_secret) if secret)
+
+
+class AlertmanagerConfig(BaseModel):
+    """Alertmanagers that alerts are pushed to, besides the rules that Prometheus evaluates."""
+
+    model_config = _FROZEN
+
+    urls: tuple[HttpUrl, ...] = Field(
+        min_length=1, description="Every member of the cluster; each is pushed to."
+    )
+    timeout: Seconds = Field(default=5.0, description="Longest wait for an answer.")
+    resend: Seconds = Field(default=60.0, description="How often a firing alert is sent again.")
+
+
+class FollowConfig(BaseModel):
+    """A file of logged generations that is followed over rotation."""
+
+    model_config = _FROZEN
+
+    path: Path = Field(description="The file; it may appear later.")
+    tier: str = Field(description="The tier that its lines belong to.")
+    target: str | None = Field(default=None, description="The target, if the lines do not say.")
+    segment: str | None = Field(default=None, description="The segment, if the lines do not say.")
+
+
+class IngestConfig(BaseModel):
+    """Intake of logged generations."""
+
+    model_config = _FROZEN
+
+    workers: int = Field(default=1, ge=1, le=64, description="Processes that decode.")
+    files: tuple[FollowConfig, ...] = Field(default=(), description="Files to follow.")
+    max_line_bytes: int = Field(
+        default=16 * _MIB,
+        ge=1024,
+        le=64 * _MIB,
+        description="Longest line; a longer one counts as oversized.",
+    )
+    max_batch_bytes: int = Field(
+        default=64 * _MIB,
+        ge=1024,
+        le=1024 * _MIB,
+        description="Largest body of a request, unpacked.",
+    )
+
+
+class RetentionConfig(BaseModel):
+    """How long the store keeps what it holds. Breakers and baselines are kept."""
+
+    model_config = _FROZEN
+
+    ticks: Seconds = Field(default=_DAY, description="Counts as counted, one row a tick.")
+    minutes: Seconds = Field(default=35 * _DAY, description="Counts by the minute.")
+    verdicts: Seconds = Field(default=35 * _DAY, description="Verdict history.")
+    transitions: Seconds = Field(default=400 * _DAY, description="Audit of breaker transitions.")
+    deliveries: Seconds = Field(default=7 * _DAY, description="Settled webhook deliveries.")
+
+
+class AdmitConfig(BaseModel):
+    """What `/v1/admit/{tier}` answers to a gateway."""
+
+    model_config = _FROZEN
+
+    deny_status: Literal[401, 403, 429, 503] = Field(
+        default=503, description="Status of a refusal; nginx's auth_request knows 401 and 403."
+    )
+
+
+class Config(BaseModel):
+    """The whole file."""
+
+    model_config = _FROZEN
+
+    tiers: Mapping[Name, TierConfig] = Field(min_length=1, description="The tiers, by name.")
+    listen: ListenAddress = Field(
+        default=Listen("127.0.0.1", 9731),
+        description="Where the service listens; port 0 takes a free one.",
+    )
+    store: StoreUrl = Field(
+        default="sqlite:///fusewire.db",
+        repr=False,
+        description="Where breakers, baselines, verdicts and audit are kept.",
+    )
+    snapshot: Path | None = Field(
+        default=None,
+        description="File for counts not yet stored; beside a SQLite store if not given.",
+    )
+    controller: Name = Field(
+        default="fusewire", description="Name of this controller in what it sends."
+    )
+    scrape_interval: Seconds = Field(default=5.0, description="Time between scrapes of a target.")
+    scrape_timeout: Seconds = Field(
+        default_factory=_timeout_of_interval,
+        description="Longest scrape; 0.8 of the interval, at most 10s, if not given.",
+    )
+    tick: Seconds = Field(default=5.0, description="Length of a tick of counts.")
+    mode: Mode = Field(
+        default="observe",
+        description="`observe` records what it would do; `enforce` sheds and ejects.",
+    )
+    token_file: Path | None = Field(
+        default=None,
+        description="File of bearer tokens, one a line, that changes over HTTP must present.",
+    )
+    webhooks: Mapping[Name, WebhookConfig] = Field(
+        default_factory=dict, description="Endpoints that are told of breaker changes, by name."
+    )
+    alertmanager: AlertmanagerConfig | None = Field(
+        default=None, description="Push alerts to Alertmanager; off if not given."
+    )
+    ingest: IngestConfig = Field(
+        default_factory=IngestConfig, description="Intake of logged generations."
+    )
+    admit: AdmitConfig = Field(
+        default_factory=AdmitConfig, description="Answers to gateways that ask."
+    )
+    retention: RetentionConfig = Field(
+        default_factory=RetentionConfig, description="How long the store keeps what it holds."
+    )
+    series_limit: int = Field(
+        default=100_000, ge=1000, description="Most series on the metrics page."
+    )
+
+    def mode_of(self, tier: str) -> Mode:
+        """Return the mode in force for a tier (`KeyError` if there is no such tier)."""
+        return self.tiers[tier].mode or self.mode

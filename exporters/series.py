@@ -1,0 +1,130 @@
+"""From records to series: what a reading, a verdict and a breaker look like on the metrics page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from detectors.records import Reading, Verdict
+from detectors.signals import SIGNALS
+from exporters.catalog import (
+    ADMIT_RATIO,
+    BREAKER_STATE,
+    CATALOG,
+    COUNTER_RESETS,
+    EFFECT,
+    LAST_EVALUATION,
+    LEASE_EXPIRES,
+    OVERRIDE_ACTIVE,
+    PREFIX,
+    SCRAPES,
+    SIGNAL_ABSENT,
+    SIGNAL_AGE,
+    STATISTIC,
+    THRESHOLD,
+    VERDICT_LEVEL,
+    Metric,
+    signal_metric,
+)
+from exporters.prometheus import MetricsPage
+
+
+def export_reading(page: MetricsPage, reading: Reading) -> None:
+    """Show one scrape of one target: its signals, what is absent and why, ages, and the scrape.
+
+    A signal that is absent loses its series (not knowing is not a number), while the age of its
+    last value goes on rising.
+
+    Raises:
+        ValueError: If the reading holds a signal that is not canonical.
+    """
+    labels = {"tier": reading.tier, "target": reading.target}
+    page.remove(SIGNAL_ABSENT, **labels)
+    for signal, why in reading.absent.items():
+        page.remove(_metric(signal, reading), **labels)
+        page.set(SIGNAL_ABSENT, {**labels, "signal": signal, "reason": why}, 1)
+    _export_values(page, reading, labels)
+    for signal, histogram in reading.histograms.items():
+        page.observe_histogram(_metric(signal, reading), labels, histogram)
+    taken = reading.monotonic_seconds - reading.age_seconds
+    for signal in {*reading.values, *reading.parts, *reading.histograms}:
+        page.set_since(SIGNAL_AGE, {**labels, "signal": signal}, taken)
+    page.set(signal_metric("up"), labels, float(reading.up))
+    page.set(signal_metric("scrape_seconds"), labels, reading.scrape_seconds)
+    page.add(SCRAPES, {**labels, "reason": "ok" if reading.up else "failed"})
+    page.add(COUNTER_RESETS, labels, float(reading.restarted))
+
+
+def _export_values(page: MetricsPage, reading: Reading, labels: dict[str, str]) -> None:
+    """Show gauges and counters; a counter that is split by a label shows its parts only."""
+    for signal, value in reading.values.items():
+        if signal not in reading.parts:
+            page.set(_metric(signal, reading), labels, value)
+    for signal, parts in reading.parts.items():
+        metric = _metric(signal, reading)
+        label = SIGNALS[signal].label
+        for part, value in parts.items():
+            page.set(metric, {**labels, label: part}, value)
+
+
+def _metric(signal: str, reading: Reading) -> Metric:
+    metric = CATALOG.get(PREFIX + signal) if signal in SIGNALS else None
+    if metric is None:
+        msg = (
+            f"reading of {reading.tier}/{reading.target} by {reading.source}: {signal!r} is not a "
+            "reading signal; expected names of detectors/signals.py"
+        )
+        raise ValueError(msg)
+    return metric
+
+
+def export_verdicts(page: MetricsPage, verdicts: Iterable[Verdict]) -> None:
+    """Show the level, statistic, effect and threshold of each verdict, and when it was given."""
+    for verdict in verdicts:
+        scope = verdict.stream.scope
+        labels = {
+            "tier": verdict.stream.tier,
+            "target": scope.name if scope.kind == "target" else "",
+            "segment": scope.name if scope.kind == "segment" else "",
+            "signal": verdict.stream.signal,
+            "detector": verdict.detector,
+        }
+        page.set(VERDICT_LEVEL, labels, verdict.level.number)
+        _set_or_remove(page, STATISTIC, labels, verdict.statistic)
+        _set_or_remove(page, EFFECT, labels, verdict.effect)
+        _set_or_remove(page, THRESHOLD, labels, verdict.threshold)
+        page.set(LAST_EVALUATION, {"tier": verdict.stream.tier}, verdict.at.timestamp())
+
+
+def _set_or_remove(
+    page: MetricsPage, metric: Metric, labels: dict[str, str], value: float | None
+) -> None:
+    if value is None:
+        page.remove(metric, **labels)
+    else:
+        page.set(metric, labels, value)
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerNumbers:
+    """What the page shows of a breaker; `target` is empty for a tier's own.
+
+    `state` is 0 closed, 1 half_open, 2 open; `admit_ratio` (0..1) is what gateways apply, the
+    override included; `lease_expires` is unix time, None while nothing is withheld.
+    """
+
+    tier: str
+    target: str
+    state: int
+    admit_ratio: float
+    override_active: bool = False
+    lease_expires: float | None = None
+
+
+def export_breaker(page: MetricsPage, breaker: BreakerNumbers) -> None:
+    """Show the state of one breaker."""
+    labels = {"tier": breaker.tier, "target": breaker.target}
+    page.set(BREAKER_STATE, labels, breaker.state)
+    page.set(ADMIT_RATIO, labels, breaker.admit_ratio)
+    page.set(OVERRIDE_ACTIVE, labels, float(breaker.override_active))
+    _set_or_remove(page, LEASE_EXPIRES, labels, breaker.lease_expires)
