@@ -20,19 +20,22 @@ from detectors.signals import SIGNALS, Kind
 
 SIGNALS_UNKNOWN = "signals_unknown"
 BASELINE_MISSING = "baseline_missing"
+TARGET_DOWN = "target_down"
 UNNAMED_CAUSE = "unnamed"
 
 
 class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a state must last. Holds are for readings; evidence of drift is sequential already.
 
-    Seconds; `shown` is how many findings an alert lists, `streams` how many are remembered.
+    Seconds; `shown` is how many findings an alert lists, `streams` how many are remembered. Not
+    knowing of requests (a tier without traffic, a missing baseline) is given longer than not
+    knowing of a target's readings.
     """
 
     raise_hold_seconds: float = 10.0
     clear_hold_seconds: float = 60.0
     unknown_after_seconds: float = 300.0
-    baseline_missing_after_seconds: float = 86_400.0
+    requests_unknown_after_seconds: float = 86_400.0
     forget_after_seconds: float = 3_600.0
     shown: int = 20
     streams: int = 20_000
@@ -79,7 +82,8 @@ class Watched:
     """What is remembered of a stream that is not plainly ok.
 
     `level` is what the alert counts, `last` the newest verdict's level; `differs_since` is when
-    the two began to differ, in the direction `worse`; `unknown_since` when knowledge ended.
+    the two began to differ; `unknown_since` when knowledge ended, None also where a detector names
+    no cause: then it needs what was neither told nor configured, which is no trouble.
     """
 
     finding: Finding
@@ -183,7 +187,7 @@ def _seen(known: Watched | None, verdict: Verdict, now: datetime) -> Watched:
             last=Level.UNKNOWN,
             seen_at=now,
             differs_since=None,
-            unknown_since=known.unknown_since or now,
+            unknown_since=(known.unknown_since or now) if verdict.cause else None,
             unknown_cause=BASELINE_MISSING if missing else SIGNALS_UNKNOWN,
         )
     side, before = _side(verdict.level, known.level), _side(known.last, known.level)
@@ -224,8 +228,7 @@ def _settle(
 
 
 def _hold(signal: str, seen: Watched, settings: PolicySettings) -> float:
-    known = SIGNALS.get(signal)
-    if known is not None and known.kind is Kind.REQUEST:
+    if _is_of_requests(signal):
         return 0.0
     worse = _side(seen.last, seen.level) > 0
     return settings.raise_hold_seconds if worse else settings.clear_hold_seconds
@@ -239,11 +242,17 @@ def _roll_up(
 ) -> dict[Title, AlertState]:
     """Return the alerts that these streams make, worst findings first."""
     found: dict[Title, list[Finding]] = {}
+    down = {
+        (stream.tier, stream.scope)
+        for (_, stream), seen in watched.items()
+        if seen.cause == TARGET_DOWN and seen.level is not Level.OK
+    }
     for (_, stream), seen in watched.items():
         if seen.level is not Level.OK:
             finding = _at(seen.finding, seen.level)
             found.setdefault((stream.tier, seen.cause), []).append(finding)
-        if _unknown_lasts(seen, now, settings):
+        known_down = (stream.tier, stream.scope) in down  # says it all
+        if not known_down and _unknown_lasts(stream, seen, now, settings):
             finding = _at(seen.finding, Level.UNKNOWN)
             found.setdefault((stream.tier, seen.unknown_cause), []).append(finding)
     alerts = {}
@@ -263,12 +272,18 @@ def _at(finding: Finding, level: Level) -> Finding:
     return finding if finding.level is level else replace(finding, level=level)
 
 
-def _unknown_lasts(seen: Watched, now: datetime, settings: PolicySettings) -> bool:
+def _unknown_lasts(stream: Stream, seen: Watched, now: datetime, settings: PolicySettings) -> bool:
     if seen.unknown_since is None:
         return False
-    missing = seen.unknown_cause == BASELINE_MISSING
-    after = settings.baseline_missing_after_seconds if missing else settings.unknown_after_seconds
+    after = settings.unknown_after_seconds
+    if _is_of_requests(stream.signal):
+        after = settings.requests_unknown_after_seconds
     return now - seen.unknown_since >= timedelta(seconds=after)
+
+
+def _is_of_requests(signal: str) -> bool:
+    known = SIGNALS.get(signal)
+    return known is not None and known.kind is Kind.REQUEST
 
 
 def _changes(

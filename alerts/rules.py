@@ -7,6 +7,8 @@ Fusewire neither fires nor clears anything.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,6 +31,7 @@ from exporters.catalog import (
 
 Severity: TypeAlias = Literal["critical", "warning"]
 GROUP = "fusewire"
+_LITERAL = re.compile(r"[.+*?()|\[\]{}^$\\]")  # what a regular expression would read otherwise
 HEADER = (
     "# Written by 'fusewire render rules --write'; change alerts/rules.py or the configuration.\n"
 )
@@ -48,12 +51,14 @@ ALERT_OF_CAUSE: Mapping[str, str] = MappingProxyType(
 class RuleSettings:
     """What the rules take from the configuration; the defaults are those of the detectors.
 
-    `window` covers at least two scrapes of Fusewire's page by Prometheus. `job` is the name of
-    that scrape job. `runbooks` is where the runbooks are published, without a slash at the end.
+    `window` covers at least two scrapes of Fusewire's page by Prometheus; `job` names that scrape
+    job. `stalled_detectors` are the names of detectors of the kind `stalled`: they know a cold
+    engine from one that stands still, which a query cannot. `runbooks` is where the runbooks are
+    published, without a slash at the end.
     """
 
     kv_cache_trip_ratio: float = 0.95
-    stalled_seconds: int = 60
+    stalled_detectors: tuple[str, ...] = ("stalled",)
     breaker_open_seconds: int = 300
     evaluation_stale_seconds: int = 60
     unconfirmed_seconds: int = 30
@@ -66,7 +71,7 @@ class RuleSettings:
             msg = f"kv_cache_trip_ratio {self.kv_cache_trip_ratio}: expected a ratio above 0, to 1"
             raise ValueError(msg)
         durations = (
-            *(self.stalled_seconds, self.breaker_open_seconds, self.evaluation_stale_seconds),
+            *(self.breaker_open_seconds, self.evaluation_stale_seconds),
             *(self.unconfirmed_seconds, self.window_seconds),
         )
         if min(durations) < 1:
@@ -171,28 +176,23 @@ def _kv_cache(settings: RuleSettings) -> AlertRule:
 
 
 def _stalled(settings: RuleSettings) -> AlertRule:
-    span = f"[{settings.stalled_seconds}s]"
-    running = signal_metric("requests_running").name
-    waiting = signal_metric("requests_waiting").name
-    generated = signal_metric("generation_tokens_total").name
-    taken = signal_metric("prompt_tokens_total").name
+    names = "|".join(_LITERAL.sub(r"\\\g<0>", name) for name in settings.stalled_detectors)
+    selector = f"{VERDICT_LEVEL.name}{{detector=~{_quoted(names)}}}[{settings.window_seconds}s]"
     return AlertRule(
         name="LLMEngineStalled",
-        expr=(
-            f"(min_over_time({running}{span}) > 0 "
-            f"or on (tier, target) min_over_time({waiting}{span}) > 0) "
-            f"and on (tier, target) increase({generated}{span}) == 0 "
-            f"and on (tier, target) increase({taken}{span}) == 0"
-        ),
+        expr=f"max by (tier, target) (max_over_time({selector})) == 2",
         severity="critical",
-        for_seconds=60,
         keep_seconds=60,
         summary="Target {{ $labels.target }} of tier {{ $labels.tier }}: the engine stands still.",
         description=(
-            f"{{{{ $value }}}} requests are inside and not one token was made in "
-            f"{settings.stalled_seconds} s, although its metrics page answers."
+            "Requests are inside and not one token is made, although its metrics page answers."
         ),
     )
+
+
+def _quoted(text: str) -> str:
+    """Return `text` as a string of PromQL, whose escapes are those of JSON."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _breaker_open(settings: RuleSettings) -> AlertRule:
@@ -238,7 +238,7 @@ def _signals_unknown(settings: RuleSettings) -> AlertRule:
 
 def _self_monitoring(settings: RuleSettings) -> tuple[AlertRule, ...]:
     window = f"[{settings.window_seconds}s]"
-    seen = f'up{{job="{settings.job}"}}'
+    seen = f"up{{job={_quoted(settings.job)}}}"
     stale, unconfirmed = settings.evaluation_stale_seconds, settings.unconfirmed_seconds
     return (
         AlertRule(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from alerts.breaker.controller import Controller
 from alerts.policy import Change, PolicyMemory, PolicySettings, counts, step
-from collector.store.recorder import VerdictRecorder
+from collector.store import Store
+from collector.store import verdicts as stored
+from collector.store.session import StoreError
+from collector.store.thinning import Thinning
+from collector.store.verdicts import KeptVerdict
 from detectors.records import Reading, Verdict
 from exporters.catalog import ALERT_ACTIVE
 from exporters.prometheus import MetricsPage
 from exporters.series import export_reading, export_verdicts
+
+MAX_WAITING = 20_000  # verdicts that wait to be written
 
 
 class ShowMetrics:
@@ -45,7 +52,10 @@ def freshest(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 class TellBreakers:
-    """Each completed scrape is one evaluation of its target's breaker and of its tier's."""
+    """Each completed scrape is one evaluation of its target's breaker and of its tier's.
+
+    Verdicts of a tick are about pushed generations; with them the controller only remembers.
+    """
 
     name = "breaker"
 
@@ -54,27 +64,52 @@ class TellBreakers:
 
     async def take(self, verdicts: Sequence[Verdict], reading: Reading | None) -> None:
         if reading is not None:
-            await self._controller.evaluate(
-                reading.tier, reading.target, verdicts, reading_ok=reading.up
-            )
-        else:
-            self._controller.note_drift(verdicts)
+            ok = reading.up
+            await self._controller.evaluate(reading.tier, reading.target, verdicts, reading_ok=ok)
+            return
+        for tier in sorted({verdict.stream.tier for verdict in verdicts}):
+            mine = [verdict for verdict in verdicts if verdict.stream.tier == tier]
+            await self._controller.evaluate(tier, "", mine, reading_ok=True)
 
 
 class KeepHistory:
-    """Changes of level, and a thinned series, into the store."""
+    """Changes of level, and a thinned series, into the store: gathered, and written once a tick."""
 
     name = "history"
 
-    def __init__(self, recorder: VerdictRecorder) -> None:
-        self._recorder = recorder
+    def __init__(self, store: Store, thinning: Thinning) -> None:
+        self.dropped = 0
+        self._store = store
+        self._thinning = thinning
+        self._waiting: deque[KeptVerdict] = deque()
+
+    async def start(self) -> None:
+        """Take over the levels that the history knows, so that a restart changes none."""
+        self._thinning.start_from(await self._store.read(stored.latest, stored.Chosen()))
 
     async def take(
         self,
         verdicts: Sequence[Verdict],
         reading: Reading | None,  # noqa: ARG002  # every action is given it
     ) -> None:
-        await self._recorder.take(verdicts)
+        for kept in self._thinning.choose(verdicts):
+            if len(self._waiting) >= MAX_WAITING:
+                self.dropped += 1
+                self._waiting.popleft()
+            self._waiting.append(kept)
+
+    async def flush(self) -> None:
+        """Write what was gathered; what cannot be written is chosen again later."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        if not waiting:
+            return
+        try:
+            await self._store.write(stored.record, waiting)
+        except StoreError:
+            self._thinning.take_back(waiting)
+            self.dropped += len(waiting)
+            raise
 
 
 class RaiseAlerts:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+import msgspec
 import numpy as np
-from scipy.special import betaincinv
 
+from detectors.proportions import clopper_pearson, design_effect
 from detectors.records import FloatArray, IntArray, Scope, Tick
 from detectors.signals import REQUEST_SIGNALS, grid_of
 
@@ -25,7 +26,7 @@ LEVELS: tuple[float, ...] = (
     *(0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
     *(0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995),
 )
-ENOUGH_EACH_SIDE = 50  # requests below and above an edge, for its variance to mean something
+FORMAT = 1  # of `to_bytes`
 BAND_ALPHA = 0.01  # chance that some true P(X <= t) of a baseline lies outside its band
 
 
@@ -78,30 +79,6 @@ class Baseline:
     reason: str = ""
 
 
-def clopper_pearson(
-    successes: FloatArray, trials: float, alpha: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return the exact two-sided binomial band of a proportion.
-
-    Args:
-        successes: Successes, shape ``(n,)``, 0 <= successes <= trials; need not be whole.
-        trials: Trials, > 0; need not be whole (effective sample size).
-        alpha: Chance that the truth lies outside, 0 < alpha < 1.
-
-    Returns:
-        Lower and upper bounds, shape ``(n,)``, 0 <= lower <= upper <= 1.
-
-    References:
-        Clopper and Pearson (1934), by the inverse of the regularised incomplete beta function.
-    """
-    k = np.asarray(successes, dtype=np.float64)
-    lower = np.where(k > 0, betaincinv(np.maximum(k, 1e-12), trials - k + 1, alpha / 2), 0.0)
-    upper = np.where(
-        k < trials, betaincinv(k + 1, np.maximum(trials - k, 1e-12), 1 - alpha / 2), 1.0
-    )
-    return lower, upper
-
-
 def make_baseline(
     ticks: Sequence[Tick], *, made_at: datetime, provenance: str, stage: Stage = Stage.CANDIDATE
 ) -> Baseline:
@@ -117,55 +94,120 @@ def make_baseline(
         found = sorted(str(identity) for identity in identities)
         msg = f"a baseline needs ticks of exactly one (tier, scope, variant), got {found}"
         raise ValueError(msg)
-    ((tier, scope, variant),) = identities
-    ordered = sorted(ticks, key=lambda tick: tick.number)
+    ordered = _joined(ticks)
     series = {
         row.name: np.stack([tick.counts[row.name] for tick in ordered if row.name in tick.counts])
         for row in REQUEST_SIGNALS
         if any(row.name in tick.counts for tick in ordered)
     }
-    series = {name: counts for name, counts in series.items() if counts.sum() > 0}
-    if not series:
-        msg = f"a baseline of tier {tier!r}, {scope} needs counted requests; the ticks hold none"
-        raise ValueError(msg)
-    identity = _content_id(tier, scope, variant, series)
     signals = {
-        name: _signal_baseline(identity, name, counts, stage) for name, counts in series.items()
+        name: _frozen(name, counts.sum(axis=0), design_effect(counts))
+        for name, counts in series.items()
+        if counts.sum() > 0
     }
-    return Baseline(
-        id=identity,
-        tier=tier,
-        scope=scope,
-        variant=variant,
+    some = ordered[0]
+    if not signals:
+        msg = (
+            f"a baseline of tier {some.tier!r}, {some.scope} needs counted requests; "
+            "the ticks hold none"
+        )
+        raise ValueError(msg)
+    unnamed = Baseline(
+        id="",
+        tier=some.tier,
+        scope=some.scope,
+        variant=some.variant,
         made_at=made_at,
-        stage=stage,
+        stage=Stage.CANDIDATE,
         requests=sum(tick.requests for tick in ordered),
         provenance=provenance,
         signals=signals,
     )
+    return _named(unnamed, stage)
 
 
-def _content_id(tier: str, scope: Scope, variant: str, series: Mapping[str, IntArray]) -> str:
-    digest = hashlib.sha256(f"{tier}\0{scope}\0{variant}".encode())
-    for name in sorted(series):
-        head = json.dumps([name, grid_of(name).name, series[name].shape])
-        digest.update(head.encode() + np.ascontiguousarray(series[name].sum(axis=0)).tobytes())
-    return "bl_" + digest.hexdigest()[:16]
+def merged(left: Baseline, right: Baseline, *, made_at: datetime, provenance: str) -> Baseline:
+    """Return the candidate that counted what `left` and `right` counted, of one stream.
+
+    The design effect of each signal is the larger of the two: what both saw together in time
+    order is not known any more.
+
+    Raises:
+        ValueError: If the two are of different (tier, scope, variant).
+    """
+    mine = (left.tier, str(left.scope), left.variant)
+    theirs = (right.tier, str(right.scope), right.variant)
+    if mine != theirs:
+        msg = f"baselines {left.id} of {mine} and {right.id} of {theirs} do not merge"
+        raise ValueError(msg)
+    signals = dict(left.signals)
+    for name, more in right.signals.items():
+        had = left.signals.get(name)
+        if had is not None:
+            effect = max(had.design_effect, more.design_effect)
+            signals[name] = _frozen(name, had.counts + more.counts, effect)
+        else:
+            signals[name] = more
+    unnamed = replace(
+        left,
+        made_at=made_at,
+        requests=left.requests + right.requests,
+        provenance=provenance,
+        signals=signals,
+        author="",
+        reason="",
+    )
+    return _named(unnamed, Stage.CANDIDATE)
 
 
-def _signal_baseline(identity: str, signal: str, series: IntArray, stage: Stage) -> SignalBaseline:
-    """Freeze one signal; `series` has shape (ticks, bins), in order of time."""
-    counts = series.sum(axis=0)
+def promoted(
+    baseline: Baseline, *, author: str, reason: str, stage: Stage = Stage.ACTIVE
+) -> Baseline:
+    """Return `baseline` at another stage; its content and id stay.
+
+    Raises:
+        ValueError: If author or reason are empty, or the stage is `candidate`.
+    """
+    if not author.strip() or not reason.strip():
+        msg = f"baseline {baseline.id}: a promotion needs an author and a reason, both in words"
+        raise ValueError(msg)
+    if stage is Stage.CANDIDATE:
+        msg = f"baseline {baseline.id}: becomes active or retired, never a candidate again"
+        raise ValueError(msg)
+    signals = {name: replace(row, stage=stage) for name, row in baseline.signals.items()}
+    return replace(baseline, stage=stage, signals=signals, author=author, reason=reason)
+
+
+def sufficient(requests: int, needed: int) -> bool:
+    """Whether a span of so many requests is enough to make a baseline of."""
+    return requests >= needed > 0
+
+
+def collecting(requests: int, needed: int) -> str:
+    """Say how far collection is: "collecting, 1,234 of 20,000 requests"."""
+    return f"collecting, {requests:,} of {needed:,} requests"
+
+
+def _joined(ticks: Sequence[Tick]) -> list[Tick]:
+    """Return the ticks in order, those of one number added (several workers counted them)."""
+    by_number: dict[int, Tick] = {}
+    for tick in ticks:
+        same = by_number.get(tick.number)
+        by_number[tick.number] = tick if same is None else same.plus(tick)
+    return [by_number[number] for number in sorted(by_number)]
+
+
+def _frozen(signal: str, counts: IntArray, effect: float) -> SignalBaseline:
+    """Choose thresholds and bands; the id is set by `_named`."""
     requests = int(counts.sum())
     cumulative = np.cumsum(counts)[:-1]
     places = np.searchsorted(cumulative, np.asarray(LEVELS) * requests, side="left")
     thresholds = np.unique(np.minimum(places, len(cumulative) - 1)).astype(np.int64)
-    effect = design_effect(series)
     lower, upper = clopper_pearson(
         cumulative[thresholds] / effect, requests / effect, BAND_ALPHA / len(thresholds)
     )
     return SignalBaseline(
-        baseline=identity,
+        baseline="",
         signal=signal,
         grid=grid_of(signal).name,
         counts=counts,
@@ -173,44 +215,142 @@ def _signal_baseline(identity: str, signal: str, series: IntArray, stage: Stage)
         lower=lower,
         upper=upper,
         design_effect=effect,
-        stage=stage,
     )
 
 
-def design_effect(series: IntArray, *, smallest_blocks: int = 20) -> float:
-    """Return how much more the share below an edge varies than independent requests would.
+def _named(baseline: Baseline, stage: Stage) -> Baseline:
+    """Return `baseline` with the id of its content, in it and in its signals."""
+    identity = content_id(baseline)
+    signals = {
+        name: replace(row, baseline=identity, stage=stage) for name, row in baseline.signals.items()
+    }
+    return replace(baseline, id=identity, stage=stage, signals=signals)
 
-    Args:
-        series: Counts of shape ``(ticks, bins)``, in order of time.
-        smallest_blocks: Fewest blocks that a block length needs to be looked at, >= 2.
 
-    Returns:
-        The variance inflation, >= 1: for blocks of 1, 2, 4 … 64 ticks the ratio of the observed
-        variance of the block's share to the binomial one, its 90 % quantile over edges with
-        enough on both sides, and of that the maximum over block lengths.
+def content_id(baseline: Baseline) -> str:
+    """Return the hash of everything that decides verdicts: identity, counts, bands, effects.
 
-    References:
-        Batch means and the Rao-Scott correction; docs/statistics.md.
+    Stage, author, reason, provenance and date are not part of it: they may change or differ.
     """
-    totals = series.sum(axis=1).astype(np.float64)
-    below = np.cumsum(series, axis=1)[:, :-1].astype(np.float64)
-    overall = totals.sum()
-    share = below.sum(axis=0) / overall
-    busy = np.minimum(share, 1 - share) * overall >= ENOUGH_EACH_SIDE
-    if not busy.any():
-        return 1.0
-    best = 1.0
-    for length in (1, 2, 4, 8, 16, 32, 64):
-        blocks = len(totals) // length
-        if blocks < smallest_blocks:
-            break
-        sizes = totals[: blocks * length].reshape(blocks, length).sum(axis=1)
-        sums = below[: blocks * length, busy].reshape(blocks, length, -1).sum(axis=1)
-        used = sizes > 0
-        if used.sum() < smallest_blocks:
-            continue
-        center = share[busy]
-        deviation = sums[used] - sizes[used, None] * center
-        ratio = (deviation**2 / sizes[used, None]).mean(axis=0) / (center * (1 - center))
-        best = max(best, float(np.quantile(ratio, 0.9)))
-    return best
+    head = [baseline.tier, str(baseline.scope), baseline.variant, baseline.requests]
+    digest = hashlib.sha256(json.dumps(head).encode())
+    for name in sorted(baseline.signals):
+        row = baseline.signals[name]
+        digest.update(json.dumps([name, row.grid, row.design_effect.hex()]).encode())
+        for array in (row.counts, row.thresholds, row.lower, row.upper):
+            digest.update(len(array).to_bytes(4, "little") + _little(array))
+    return "bl_" + digest.hexdigest()[:16]
+
+
+def _little(array: IntArray | FloatArray) -> bytes:
+    """Return the array's bytes in one order on every machine."""
+    return array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+class _SavedSignal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    grid: str
+    counts: bytes  # int64, little endian, as are thresholds; bands are float64
+    thresholds: bytes
+    lower: bytes
+    upper: bytes
+    design_effect: float
+
+
+class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: int
+    id: str
+    tier: str
+    scope: str
+    variant: str
+    made_at: datetime
+    stage: str
+    requests: int
+    provenance: str
+    author: str
+    reason: str
+    signals: dict[str, _SavedSignal]
+
+
+def to_bytes(baseline: Baseline) -> bytes:
+    """Return the whole baseline as bytes, the same for the same baseline."""
+    saved = _Saved(
+        format=FORMAT,
+        id=baseline.id,
+        tier=baseline.tier,
+        scope=str(baseline.scope),
+        variant=baseline.variant,
+        made_at=baseline.made_at,
+        stage=str(baseline.stage),
+        requests=baseline.requests,
+        provenance=baseline.provenance,
+        author=baseline.author,
+        reason=baseline.reason,
+        signals={
+            name: _SavedSignal(
+                grid=row.grid,
+                counts=_little(row.counts),
+                thresholds=_little(row.thresholds),
+                lower=_little(row.lower),
+                upper=_little(row.upper),
+                design_effect=row.design_effect,
+            )
+            for name, row in sorted(baseline.signals.items())
+        },
+    )
+    return msgspec.msgpack.encode(saved)
+
+
+def from_bytes(data: bytes) -> Baseline:
+    """Return what `to_bytes` was given.
+
+    Raises:
+        ValueError: If the bytes are damaged, of another format, or not what their id says.
+    """
+    try:
+        saved = msgspec.msgpack.decode(data, type=_Saved)
+        baseline = _read(saved)
+    except (msgspec.DecodeError, ValueError) as error:
+        msg = f"baseline of {len(data)} bytes cannot be read: {error}"
+        raise ValueError(msg) from error
+    found = content_id(baseline)
+    if found != saved.id:
+        msg = (
+            f"baseline {saved.id}: its content has the id {found}; it was changed after it was "
+            "made: restore it from a backup, or make a new one with 'fusewire baseline create'"
+        )
+        raise ValueError(msg)
+    return baseline
+
+
+def _read(saved: _Saved) -> Baseline:
+    if saved.format != FORMAT:
+        msg = f"format {saved.format}, this build reads {FORMAT}"
+        raise ValueError(msg)
+    stage = Stage(saved.stage)
+    signals = {
+        name: SignalBaseline(
+            baseline=saved.id,
+            signal=name,
+            grid=row.grid,
+            counts=np.frombuffer(row.counts, dtype="<i8").astype(np.int64),
+            thresholds=np.frombuffer(row.thresholds, dtype="<i8").astype(np.int64),
+            lower=np.frombuffer(row.lower, dtype="<f8").astype(np.float64),
+            upper=np.frombuffer(row.upper, dtype="<f8").astype(np.float64),
+            design_effect=row.design_effect,
+            stage=stage,
+        )
+        for name, row in saved.signals.items()
+    }
+    return Baseline(
+        id=saved.id,
+        tier=saved.tier,
+        scope=Scope.parse(saved.scope),
+        variant=saved.variant,
+        made_at=saved.made_at,
+        stage=stage,
+        requests=saved.requests,
+        provenance=saved.provenance,
+        signals=signals,
+        author=saved.author,
+        reason=saved.reason,
+    )

@@ -72,9 +72,7 @@ class Down:
         elif not failed and not reading.values and not reading.histograms:
             obstacle = reading.absence("up")
         if obstacle:
-            unknown = reading.verdict(
-                self.name, "up", Level.UNKNOWN, reason=obstacle, cause=CAUSE
-            )
+            unknown = reading.verdict(self.name, "up", Level.UNKNOWN, reason=obstacle, cause=CAUSE)
             return memory, (unknown,)
         memory = memory + 1 if failed else 0
         level = Level.OK

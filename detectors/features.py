@@ -34,7 +34,7 @@ LOOP_WINDOW_TOKENS = 256
 LOOP_DISTINCT_RATIO = 0.35
 LOOP_COMPRESSION_RATIO = 0.15
 LOOP_SURPRISAL_NATS = 0.05
-LOOP_FEWEST_TOKENS = 24  # under that, a short honest answer ("ha ha ha ha") looks like a loop
+LOOP_FEWEST_TOKENS = 24
 
 GramKey: TypeAlias = NDArray[np.uint32]
 
@@ -88,7 +88,8 @@ def text_features(text: str) -> TextFeatures:
         return TextFeatures(0, *nothing)
     counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
     shares: list[float] = ((_CLASSES @ counts) / len(data)).tolist()
-    return TextFeatures(len(text), *shares, compression_of(data), distinct_gram_ratio(data))
+    values = (*shares, compression_of(data), distinct_gram_ratio(data))
+    return TextFeatures(len(text), *values)
 
 
 def read_bytes(text: str) -> bytes:
@@ -141,21 +142,34 @@ def distinct_token_ratio(tokens: Sequence[str]) -> float:
     return len(set(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))) / grams
 
 
-def is_looping(tokens: Sequence[str], compression_ratio: float, tail_surprisal: float) -> float:
-    """Return 1.0 if the answer surely repeats itself, 0.0 if not, NaN where that is unknown.
+def token_ratios(tokens: Sequence[str]) -> tuple[float, float]:
+    """Return `distinct_token_ratio` of all tokens, and of the last `LOOP_WINDOW_TOKENS` of them.
 
-    Either few distinct 4-grams among the last `LOOP_WINDOW_TOKENS` tokens, or a text that shrinks
-    to almost nothing while every token was nearly certain (loops are low-entropy).
+    The second is 1 for answers of under `LOOP_FEWEST_TOKENS`, where an honest one ("ha ha ha ha")
+    looks like a loop; NaN without tokens.
+    """
+    whole = distinct_token_ratio(tokens)
+    if len(tokens) < LOOP_FEWEST_TOKENS:
+        return whole, 1.0 if tokens else math.nan
+    if len(tokens) <= LOOP_WINDOW_TOKENS:
+        return whole, whole
+    return whole, distinct_token_ratio(tokens[-LOOP_WINDOW_TOKENS:])
+
+
+def looping(
+    window_ratio: FloatArray, compression_ratio: FloatArray, tail_surprisal: FloatArray
+) -> FloatArray:
+    """Return 1.0 for answers that surely repeat themselves, 0.0 for others, NaN where unknown.
+
+    Either few distinct 4-grams among the last tokens, or a text that shrinks to almost nothing
+    while every one of them was nearly certain (loops are low-entropy).
 
     Args:
-        tokens: The answer's tokens as text, or their ids as text.
-        compression_ratio: Of the answer's text; NaN if there is none.
-        tail_surprisal: Mean -ln p over the last `LOOP_WINDOW_TOKENS` tokens, nats; NaN if unknown.
+        window_ratio: Second of `token_ratios` of each answer, shape ``(n,)``; NaN without tokens.
+        compression_ratio: Of each answer's text, shape ``(n,)``; NaN without text.
+        tail_surprisal: Mean -ln p over the last `LOOP_WINDOW_TOKENS` tokens, nats, shape ``(n,)``.
     """
-    if not tokens:
-        return math.nan
-    if len(tokens) < LOOP_FEWEST_TOKENS:
-        return 0.0
-    repeats = distinct_token_ratio(tokens[-LOOP_WINDOW_TOKENS:]) < LOOP_DISTINCT_RATIO
-    shrinks = compression_ratio < LOOP_COMPRESSION_RATIO and tail_surprisal < LOOP_SURPRISAL_NATS
-    return 1.0 if repeats or shrinks else 0.0
+    repeats = window_ratio < LOOP_DISTINCT_RATIO
+    shrinks = compression_ratio < LOOP_COMPRESSION_RATIO
+    shrinks &= tail_surprisal < LOOP_SURPRISAL_NATS
+    return np.where(np.isnan(window_ratio), np.nan, (repeats | shrinks).astype(np.float64))

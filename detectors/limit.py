@@ -38,7 +38,7 @@ class WhenConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    signal: Gauge
+    signal: Gauge = Field(description="The gauge that must be high for a breach to count.")
     above: float = Field(default=0.0, description="In the signal's unit.")
 
 

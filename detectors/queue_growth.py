@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -12,6 +12,7 @@ from detectors.records import Level, Reading, Verdict
 from detectors.saved import mark_of, pack, unpack
 
 CAUSE = "queue_growing"
+FEWEST = 3  # scrapes, for a slope to mean something
 _VERSION = 1  # of the memory's layout
 
 
@@ -67,7 +68,7 @@ class QueueMemory:
     """The newest `ring` samples, oldest first, and the persistence of breaches."""
 
     samples: tuple[Sample, ...] = ()
-    hysteresis: Hysteresis = Hysteresis()
+    hysteresis: Hysteresis = field(default_factory=Hysteresis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,10 @@ class QueueGrowth:
     engine has one (its absence only removes the second rule).
     Rules, either is a breach: (1) at least `waiting_per_running` wait per running request, the
     least-squares slope over the last `ring` scrapes is positive and the newest scrape did not
-    fall; (2) the mean time in the queue of the requests that left it within the ring is
-    `trip_seconds` or more. Calm: fewer than half of rule 1's length and a mean time at or below
-    `clear_seconds`. Persistence as for a limit: `breaches` of five, `calms` in a row.
+    fall; (2) some wait, and the mean time in the queue of the requests that left it within the
+    ring is `trip_seconds` or more. Calm: nobody waits, or fewer than half of rule 1's length and
+    a mean time at or below `clear_seconds`. Persistence as for a limit: `breaches` of five,
+    `calms` in a row.
     Verdict: statistic is the number waiting, threshold the length from which rule 1 counts,
     effect the growth in requests a second, evidence the breaches of the last five scrapes.
     Smallest change seen: a queue as long as the running batch that gains one request over the
@@ -154,9 +156,12 @@ class QueueGrowth:
         return is_long and facts.rising and growth is not None and growth > 0
 
     def _slow(self, facts: _Facts) -> bool:
-        return facts.wait_seconds is not None and facts.wait_seconds >= self.config.trip_seconds
+        seconds = facts.wait_seconds
+        return facts.waiting > 0 and seconds is not None and seconds >= self.config.trip_seconds
 
     def _calm(self, facts: _Facts) -> bool:
+        if facts.waiting <= 0:  # those who left long ago say nothing of who comes now
+            return True
         quick = facts.wait_seconds is None or facts.wait_seconds <= self.config.clear_seconds
         return quick and facts.waiting < self._long_from(facts) / 2
 
@@ -207,7 +212,7 @@ def _facts(samples: tuple[Sample, ...], running: float) -> _Facts:
     return _Facts(
         waiting=newest.waiting,
         running=running,
-        growth_per_second=_slope(samples) if len(samples) > 2 else None,
+        growth_per_second=_slope(samples) if len(samples) >= FEWEST else None,
         rising=newest.waiting >= before.waiting,
         wait_seconds=_mean_wait(samples),
     )
@@ -229,7 +234,7 @@ def _mean_wait(samples: tuple[Sample, ...]) -> float | None:
         for sample in samples
         if sample.queued_seconds is not None and sample.queued_requests is not None
     ]
-    if len(known) < 2:
+    if not known:
         return None
     left = known[-1][1] - known[0][1]
     return (known[-1][0] - known[0][0]) / left if left > 0 else None

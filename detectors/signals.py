@@ -145,6 +145,7 @@ _ROWS: tuple[Signal, ...] = (
     _counter("preemptions_total", "preemptions", "Requests put back for lack of KV blocks."),
     _counter("prompt_tokens_total", "tokens", "Prompt tokens taken in."),
     _counter("generation_tokens_total", "tokens", "Tokens generated."),
+    _gauge("generation_tokens_per_second", "tokens", "Tokens generated a second, lately."),
     _counter("requests_finished_total", "requests", "Requests finished.", label="reason"),
     _counter("requests_rejected_total", "requests", "Requests refused for overload."),
     _counter("requests_failed_total", "requests", "Requests that failed in the engine."),

@@ -123,7 +123,10 @@ PAGE_LINES_SKIPPED = Metric(
     ("tier", "target", "reason"),
 )
 COUNTER_RESETS = Metric(
-    "fusewire_counter_resets_total", "counter", "Resets seen in a target.", ("tier", "target")
+    "fusewire_resets_seen_total",
+    "counter",
+    "Resets seen in a target's counters.",
+    ("tier", "target"),
 )
 GENERATIONS = Metric(
     "fusewire_generations_accepted_total", "counter", "Generations taken in.", ("tier", "segment")

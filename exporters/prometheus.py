@@ -164,6 +164,9 @@ class MetricsPage:
         """
         family = self._family(metric)
         wanted = _wanted(family, match)
+        if len(wanted) == len(family.metric.labels):
+            self._drop(family, tuple([wanted[place] for place in range(len(wanted))]))
+            return
         groups: list[Group] = list(family.groups)
         if family.grouped and {0, 1} <= wanted.keys():
             groups = [(wanted[0], wanted[1])]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, cast
 
@@ -12,14 +12,23 @@ from fastapi import Depends, HTTPException, Request
 from alerts.breaker.controller import Controller
 from collector.api.access import Access
 from collector.baselines import BaselineKeeper
-from collector.config import Config
-from collector.health import Health
 from collector.ingest.intake import Intake
-from collector.pipeline import Pipeline
 from collector.state import State
 from collector.store import Store
 from collector.verdicts import NewestVerdicts
+from detectors.records import Batch
 from exporters.prometheus import MetricsPage
+
+
+@dataclass(frozen=True, slots=True)
+class TierFacts:
+    """What the routes tell of a tier's configuration; `targets` maps an id to its address."""
+
+    role: str
+    mode: str
+    targets: Mapping[str, str]
+    segments: tuple[str, ...]
+    baseline_requests: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +36,30 @@ class Reloaded:
     """How a reload went; a refused one changed nothing and lists every problem."""
 
     ok: bool
+    at: datetime
     problems: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Parts:
-    """Everything that runs, in one place. `config` and `access` change with a reload."""
+    """Everything that the routes use. What a reload changes is replaced here, at once."""
 
-    config: Config
     access: Access
+    tiers: Mapping[str, TierFacts]
+    deny_status: int
+    max_body_bytes: int
     page: MetricsPage
     state: State
-    pipeline: Pipeline
     controller: Controller
     intake: Intake
     store: Store
     keeper: BaselineKeeper
-    health: Health
     newest: NewestVerdicts
+    take_batch: Callable[[Batch], None]
     reload: Callable[[], Awaitable[Reloaded]]
-    ready: Callable[[], list[str]]
     now: Callable[[], datetime]
     last_reload: Reloaded
+    missing: list[str] = field(default_factory=list)  # what keeps the service from being ready
 
 
 def parts_of(request: Request) -> Parts:
@@ -71,8 +82,8 @@ MayChange = Depends(may_change)
 
 def known_tier(tier: str, parts: PartsDep) -> str:
     """Return the tier of the path, or answer 404 with the tiers there are."""
-    if tier not in parts.config.tiers:
-        known = ", ".join(sorted(parts.config.tiers))
+    if tier not in parts.tiers:
+        known = ", ".join(sorted(parts.tiers))
         raise HTTPException(404, detail=f"no tier {tier!r}; known: {known}")
     return tier
 

@@ -35,9 +35,8 @@ async def healthy() -> str:
 @router.get("/-/ready", response_class=PlainTextResponse)
 async def ready(parts: PartsDep) -> PlainTextResponse:
     """Answer 200 once every part has started, else 503 with what is missing."""
-    missing = parts.ready()
-    if missing:
-        return PlainTextResponse(f"not ready: {'; '.join(missing)}\n", status_code=503)
+    if parts.missing:
+        return PlainTextResponse(f"not ready: {'; '.join(parts.missing)}\n", status_code=503)
     return PlainTextResponse("Fusewire is ready.\n")
 
 

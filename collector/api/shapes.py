@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
 from alerts.breaker.records import Breaker, Transition
-from detectors.baseline import Baseline
+from collector.store.baselines import BaselineInfo
 from detectors.records import Reading, Verdict
 from detectors.signals import SIGNALS
 
@@ -167,11 +166,11 @@ class BaselineOut(BaseModel):
     variant: str
     stage: str
     made_at: datetime
+    promoted_at: datetime | None
     requests: int
     provenance: str
     author: str
     reason: str
-    signals: dict[str, int]
 
 
 def target_out(*, target: str, url: str, reading: Reading | None, now: datetime) -> TargetOut:
@@ -296,21 +295,18 @@ def transition_out(transition: Transition) -> TransitionOut:
     )
 
 
-def baseline_out(baseline: Baseline) -> BaselineOut:
-    """Return one baseline with the requests counted per signal."""
-    signals: Mapping[str, int] = {
-        name: signal.requests for name, signal in baseline.signals.items()
-    }
+def baseline_out(info: BaselineInfo) -> BaselineOut:
+    """Return what is listed of one baseline."""
     return BaselineOut(
-        id=baseline.id,
-        tier=baseline.tier,
-        scope=str(baseline.scope),
-        variant=baseline.variant,
-        stage=str(baseline.stage),
-        made_at=baseline.made_at,
-        requests=baseline.requests,
-        provenance=baseline.provenance,
-        author=baseline.author,
-        reason=baseline.reason,
-        signals=dict(signals),
+        id=info.id,
+        tier=info.tier,
+        scope=str(info.scope),
+        variant=info.variant,
+        stage=str(info.stage),
+        made_at=info.made_at,
+        promoted_at=info.promoted_at,
+        requests=info.requests,
+        provenance=info.provenance,
+        author=info.author,
+        reason=info.reason,
     )

@@ -19,7 +19,6 @@ from collector.api.shapes import (
 )
 from collector.store import baselines as stored_baselines
 from collector.store import verdicts as stored_verdicts
-from detectors.baseline import Stage
 from detectors.records import Level
 
 router = APIRouter(prefix="/v1", tags=["tiers"])
@@ -38,24 +37,21 @@ class Promotion(BaseModel):
 @router.get("/tiers")
 async def list_tiers(parts: PartsDep) -> list[TierOut]:
     """Return every tier: its targets with signals and their age, its baselines or progress."""
-    return [tier_out(parts, tier) for tier in parts.config.tiers]
+    return [tier_out(parts, tier) for tier in parts.tiers]
 
 
 def tier_out(parts: Parts, tier: str) -> TierOut:
     """Return one tier as it is now."""
-    config, now = parts.config.tiers[tier], parts.now()
+    facts, now = parts.tiers[tier], parts.now()
     return TierOut(
         tier=tier,
-        role=config.role,
-        mode=parts.config.mode_of(tier),
+        role=facts.role,
+        mode=facts.mode,
         targets=[
             target_out(
-                target=target.id,
-                url=str(target.url),
-                reading=parts.state.readings.get((tier, target.id)),
-                now=now,
+                target=target, url=url, reading=parts.state.readings.get((tier, target)), now=now
             )
-            for target in config.targets
+            for target, url in facts.targets.items()
         ],
         baselines=_progress(parts, tier),
     )
@@ -64,7 +60,7 @@ def tier_out(parts: Parts, tier: str) -> TierOut:
 def _progress(parts: Parts, tier: str) -> list[BaselineProgressOut]:
     lanes = {lane for lane in parts.state.lanes if lane[0] == tier}
     lanes |= {lane for lane in parts.state.baselines if lane[0] == tier}
-    needed = parts.config.tiers[tier].baseline.requests
+    needed = parts.tiers[tier].baseline_requests
     found = []
     for lane in sorted(lanes):
         baseline = parts.state.baselines.get(lane)
@@ -99,8 +95,9 @@ async def list_verdicts(
     if not history:
         found = parts.newest.listed(tier=tier, at_least=at_least, limit=limit)
         return [verdict_out(verdict) for verdict in found]
-    rows = await parts.store.read(stored_verdicts.latest, tier=tier, limit=limit)
-    return [verdict_out(verdict) for verdict in rows]
+    chosen = stored_verdicts.Chosen(tier=tier)
+    rows = await parts.store.read(stored_verdicts.history, chosen, limit=limit)
+    return [verdict_out(kept.verdict) for kept in rows]
 
 
 @router.get("/baselines")
@@ -113,13 +110,16 @@ async def list_baselines(parts: PartsDep, tier: str = "") -> list[BaselineOut]:
 @router.post("/baselines/{baseline}/promote", dependencies=[MayChange])
 async def promote_baseline(baseline: str, promotion: Promotion, parts: PartsDep) -> BaselineOut:
     """Let a baseline page and trip; the one before it in its lane retires."""
-    found = await parts.store.read(stored_baselines.get, baseline)
-    if found is None:
+    rows = await parts.store.read(stored_baselines.listed)
+    if baseline not in {row.id for row in rows}:
         raise HTTPException(404, detail=f"no baseline {baseline!r}; see GET /v1/baselines")
-    if found.stage is Stage.ACTIVE:
-        raise HTTPException(409, detail=f"baseline {baseline!r} is active already")
-    promoted = await parts.store.write(
-        stored_baselines.promote, baseline, author=promotion.author, reason=promotion.reason
+    await parts.store.control(
+        stored_baselines.promote,
+        baseline,
+        author=promotion.author,
+        reason=promotion.reason,
+        now=parts.now(),
     )
     await parts.keeper.adopt()
-    return baseline_out(promoted)
+    rows = await parts.store.read(stored_baselines.listed)
+    return next(baseline_out(row) for row in rows if row.id == baseline)

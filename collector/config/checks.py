@@ -98,14 +98,14 @@ def _unique_targets(document: Document) -> None:
                 first = document.line(("tiers", name, "targets", urls[url.rstrip("/")]))
                 document.report(
                     (*place, "url"),
-                    f"each target once; its URL is also on line {first}",
+                    f"the target on line {first} has the same URL",
                     "remove one",
                 )
             elif identity in ids:
                 first = document.line(("tiers", name, "targets", ids[identity]))
                 document.report(
                     (*place, "id"),
-                    f"an id of its own; {identity!r} is also on line {first}",
+                    f"the target on line {first} has the same id {identity!r}",
                     "rename one",
                 )
             if isinstance(url, str):
@@ -126,11 +126,13 @@ def _shadows(document: Document) -> None:
         role, of = tier.get("role", "production"), tier.get("shadow_of")
         place: Place = ("tiers", name, "shadow_of")
         if role == "shadow" and of is None:
-            document.report(place, "the production tier it is compared with", "add shadow_of")
+            document.report(place, "a shadow tier needs the tier it is compared with", "add it")
         elif of is not None and role == "production":
-            document.report(place, "no shadow_of in a production tier", "add 'role: shadow'")
+            document.report(place, "only a shadow tier has shadow_of", "add 'role: shadow'")
         elif of == name:
-            document.report(place, "another tier than itself", "name the production tier")
+            document.report(
+                place, "another tier than itself", "name the production tier", got=repr(of)
+            )
         elif isinstance(of, str) and mapping(tiers.get(of)).get("role") == "shadow":
             document.report(
                 place, "a production tier; this one is a shadow too", "name another", got=repr(of)
@@ -172,7 +174,7 @@ def _webhooks(document: Document) -> None:
             _known_tier(document, (*place, "tiers", index), tier)
         if isinstance(item, dict) and not webhook.keys() & {"secret", "secret_file"}:
             document.report(
-                (*place, "secret"), "a secret to sign with", "add secret_file or secret"
+                (*place, "secret"), "there is no secret to sign with", "add secret_file or secret"
             )
 
 

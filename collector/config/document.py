@@ -169,14 +169,15 @@ def _mapping(
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            document.report((*place, "?"), f"line {line}: a key that is a word", "write a word")
+            problem = Problem(dotted(place), line, "", "a key must be a word", "write one")
+            document.problems.append(problem)
             continue
         key = str(key_node.value)
         here = (*place, key)
         if key in found:
             first = document.lines[here]
             document.lines[here] = line
-            document.report(here, f"each key once; it also stands on line {first}", "keep one")
+            document.report(here, f"written twice, first on line {first}", "keep one")
             continue
         document.lines[here] = line
         found[key] = _value(document, environ, value_node, here)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.records import Mode
@@ -22,8 +22,9 @@ from collector.config.values import (
     TargetId,
     WebhookSecret,
     host_port,
+    refuse,
 )
-from detectors import DetectorConfig, default_detectors
+from detectors import DetectorConfig, default_detectors, repeated_names
 
 Engine: TypeAlias = Literal["auto", "vllm", "tgi"]
 Role: TypeAlias = Literal["production", "shadow"]
@@ -110,6 +111,17 @@ class TierConfig(BaseModel):
     drift_may_shed: bool = Field(
         default=False, description="Let input or output drift shed the tier, not only alert."
     )
+
+    @field_validator("detectors")
+    @classmethod
+    def _names_differ(cls, value: tuple[DetectorConfig, ...]) -> tuple[DetectorConfig, ...]:
+        repeated = repeated_names(value)
+        if repeated:
+            refuse(
+                f"detectors of different names; {', '.join(map(repr, repeated))} comes twice",
+                "give one of them a 'name'",
+            )
+        return value
 
 
 class WebhookConfig(BaseModel):

@@ -90,7 +90,7 @@ def _secrets(document: Document) -> None:
             if not isinstance(path, str):
                 continue
             if webhook.get(key) is not None:
-                document.report(place, f"one of {key} and {key}_file", "remove one of them")
+                document.report(place, f"both {key} and {key}_file are given", "remove one")
                 continue
             text = read_secret(document, place, Path(path))
             if text is not None:

@@ -33,6 +33,7 @@ _EXPECTED: Mapping[str, str] = {
     "too_short": "at least {min_length} entry",
     "too_long": "at most {max_length} entries",
 }
+_LISTS_OF_MAPPINGS = frozenset({"detectors", "files"})
 _YES_NO = frozenset({"yes", "no", "on", "off", "y", "n"})
 
 
@@ -57,7 +58,7 @@ def _one(document: Document, place: Place, shape: object, detail: ErrorDetails) 
     if detail["loc"][-1] == "[key]":
         got = repr(str(place[-1]))
     if kind == "missing":
-        document.report(place, f"the key {place[-1]!r}, it is required", "add it")
+        document.report(place, f"the key {place[-1]!r} is missing", "add it")
     elif kind == "extra_forbidden":
         word = str(place[-1])
         document.report(place, "unknown key", nearest(word, _keys(shape)))
@@ -74,7 +75,7 @@ def _one(document: Document, place: Place, shape: object, detail: ErrorDetails) 
             got=repr(context["tag"]),
         )
     elif kind == "union_tag_not_found":
-        document.report((*place, "kind"), "the key 'kind', it is required", "add it")
+        document.report((*place, "kind"), "the key 'kind' is missing", "add it")
     elif kind == "fusewire":
         document.report(place, context["expected"], context["remedy"], got=got)
     elif kind == "value_error":
@@ -84,22 +85,26 @@ def _one(document: Document, place: Place, shape: object, detail: ErrorDetails) 
         expected = template.format_map(context) if kind in _EXPECTED else template
         if expected == "a mapping" and len(place) > 1 and place[-2] == "targets":
             expected = "a URL or a mapping"
-        document.report(place, expected, _remedy(document, place, kind), got=got)
+        document.report(place, expected, _remedy(document, place, kind, context), got=got)
 
 
-def _remedy(document: Document, place: Place, kind: str) -> str:
+def _remedy(document: Document, place: Place, kind: str, context: Mapping[str, Any]) -> str:
     raw = document.raw.get(place, "")
     if kind == "bool_type" and raw.lower() in _YES_NO:
         return "YAML 1.2 knows only true and false"
+    if kind == "less_than_equal" and context["le"] == 1:
+        return "it is a ratio, 0 to 1, not percent"
     if "${" in raw:
         return "an environment variable gives text, write the value itself"
-    if kind in {"int_type", "float_type"} and raw:
+    return _remedy_of_type(raw, kind, place) if raw else ""
+
+
+def _remedy_of_type(raw: str, kind: str, place: Place) -> str:
+    if kind in {"int_type", "float_type"}:
         return "write a decimal number without quotes"
-    if kind in {"tuple_type", "list_type"} and raw:
+    if kind in {"tuple_type", "list_type"} and place[-1] not in _LISTS_OF_MAPPINGS:
         return f"write [{raw}]"
-    if kind == "string_type" and raw:
-        return f"put it in quotes: '{raw}'"
-    return ""
+    return f"put it in quotes: '{raw}'" if kind == "string_type" else ""
 
 
 def _nearest_of(got: str, known: str) -> str:

@@ -15,6 +15,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PlainSerializer,
     PlainValidator,
     SecretStr,
     ValidationInfo,
@@ -232,7 +233,9 @@ def parse_network(value: object) -> Network:
 
 
 Seconds: TypeAlias = Annotated[float, BeforeValidator(_duration), Field(gt=0), Kind("duration")]
-ListenAddress: TypeAlias = Annotated[Listen, PlainValidator(parse_listen), Kind("host:port")]
+ListenAddress: TypeAlias = Annotated[
+    Listen, PlainValidator(parse_listen), PlainSerializer(str), Kind("host:port")
+]
 Cidr: TypeAlias = Annotated[Network, PlainValidator(parse_network), Kind("network")]
 HttpUrl: TypeAlias = Annotated[str, AfterValidator(http_url), Kind("URL")]
 BaseUrl: TypeAlias = Annotated[str, AfterValidator(base_url), Kind("URL")]

@@ -41,7 +41,7 @@ class Since:
     """What was when a chapter began."""
 
     at: datetime
-    counts: Counts = Counts()
+    counts: Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One step of the incident. It lasts `least_seconds`, and until all marks are seen or
-    `most_seconds` have passed."""
+    """One step of the incident.
+
+    It lasts `least_seconds`, and then until all marks are seen or `most_seconds` have passed.
+    """
 
     key: str
     title: str

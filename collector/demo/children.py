@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_END_SECONDS = 5.0
 _TAIL_LINES = 12
 
 
@@ -33,11 +32,17 @@ class Child:
 
 @asynccontextmanager
 async def child(
-    name: str, command: Sequence[str], *, folder: Path, environ: Mapping[str, str]
+    name: str,
+    command: Sequence[str],
+    *,
+    folder: Path,
+    environ: Mapping[str, str],
+    end_seconds: float = 5.0,
 ) -> AsyncIterator[Child]:
     """Run `command` in `folder`, output to `folder/NAME.log`; end it on the way out.
 
-    `environ` is added to the environment of this process.
+    `environ` is added to the environment of this process. A child that has not ended
+    `end_seconds` after it was asked to is killed.
     """
     log = folder / f"{name}.log"
     with log.open("wb") as output:
@@ -53,15 +58,15 @@ async def child(
     try:
         yield Child(name, process, log)
     finally:
-        await asyncio.shield(_end(process))
+        await asyncio.shield(_end(process, end_seconds))
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process, end_seconds: float) -> None:
     if process.returncode is not None:
         return
     process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), _END_SECONDS)
+        await asyncio.wait_for(process.wait(), end_seconds)
     except TimeoutError:
         process.kill()
         await process.wait()

@@ -143,7 +143,10 @@ class Client:
             return
         if response.status_code == httpx2.codes.OK:
             self.totals = replace(self.totals, answered=self.totals.answered + 1)
-        elif response.status_code == 503 and "retry-after" in response.headers:
+        elif (
+            response.status_code == httpx2.codes.SERVICE_UNAVAILABLE
+            and "retry-after" in response.headers
+        ):
             self.totals = replace(self.totals, shed=self.totals.shed + 1)
         else:
             self.totals = replace(self.totals, refused=self.totals.refused + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from random import Random
 
 import msgspec
 
-SCRAPES = "scrapes-0.32.0-kvfull.jsonl.xz"
+KV_FULL = "scrapes-0.32.0-kvfull.jsonl.xz"
+LOAD = "scrapes-0.32.0-load.jsonl.xz"
 BASELINE = "a-baseline"
 JSON_BLOBS = "b-json"
 HOT = "c-temp1.5"
@@ -30,6 +30,10 @@ class Exchange:
     response_id: str
 
 
+class _Scrape(msgspec.Struct):
+    body: str
+
+
 class _Request(msgspec.Struct):
     prompt: str
 
@@ -43,10 +47,10 @@ class _Line(msgspec.Struct):
     response: msgspec.Raw
 
 
-def read_pages() -> list[str]:
-    """Return the recorded bodies of `GET /metrics`, in order of time."""
-    packed = _read(SCRAPES)
-    return [str(json.loads(line)["body"]) for line in lzma.decompress(packed).splitlines()]
+def read_pages(name: str) -> list[str]:
+    """Return the recorded bodies of `GET /metrics` (`KV_FULL`, `LOAD`), in order of time."""
+    lines = lzma.decompress(_read(name)).splitlines()
+    return [msgspec.json.decode(line, type=_Scrape).body for line in lines]
 
 
 def read_exchanges(name: str) -> list[Exchange]:

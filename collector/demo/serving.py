@@ -1,8 +1,9 @@
-"""Serves an application of the demo on fixed loopback ports."""
+"""Serves an application of the demo on fixed loopback ports; its processes' only real clock."""
 
 from __future__ import annotations
 
 import socket
+from datetime import UTC, datetime
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -28,6 +29,11 @@ def taken_ports(*ports: int) -> list[int]:
         except OSError:
             taken.append(port)
     return taken
+
+
+def utc_now() -> datetime:
+    """Return the present moment, aware, in UTC."""
+    return datetime.now(UTC)  # noqa: TID251  # the demo's processes are wired here
 
 
 async def serve(app: ASGIApp, sockets: list[socket.socket]) -> None:

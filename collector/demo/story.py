@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from collector.demo.chapters import RAISED, Chapter, Levers, Moment, Since
+from collector.demo.client import Counts
 from collector.demo.facts import Facts, WatchError
 from collector.demo.news import News
 
@@ -93,9 +94,9 @@ class Story:
         began = self.seconds
         self.teller.chapter(number, chapter, began)
         self._news.new_chapter()
-        since = Since(self.now(), self._last.counts) if self._last else Since(self.now())
+        since = Since(self.now(), self._last.counts if self._last else Counts())
         await chapter.act(self.levers)
-        marks: dict[str, float | None] = dict.fromkeys((mark.name for mark in chapter.marks))
+        marks: dict[str, float | None] = dict.fromkeys(mark.name for mark in chapter.marks)
         while True:
             await self.sleep(_LOOK_SECONDS)
             self.alive()

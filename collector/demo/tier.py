@@ -21,7 +21,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from collector.demo.player import SCENES, Player, read_recording
-from collector.demo.recorded import BASELINE, SETS, Answers, read_exchanges, read_pages
+from collector.demo.recorded import (
+    BASELINE,
+    KV_FULL,
+    LOAD,
+    SETS,
+    Answers,
+    read_exchanges,
+    read_pages,
+)
 from collector.demo.serving import listen_on, serve
 
 ENGINE_VERSION = "0.32.0"
@@ -147,9 +155,10 @@ def _not_here() -> Response:
 def recorded_tier(ports: Mapping[int, str], *, seed: int) -> RecordedTier:
     """Return a tier with the targets of `ports` (port to name), each at a place of its own."""
     rng = Random(seed)  # noqa: S311  # draws recordings, guards nothing
-    recording = read_recording(read_pages())
+    recording = read_recording(read_pages(KV_FULL))
+    calm = read_recording(read_pages(LOAD)[:1]).pages[0].rising
     players = {
-        name: Player(recording, scene=SCENES["normal"], start=place)
+        name: Player(recording, calm=calm, scene=SCENES["normal"], start=place)
         for place, name in enumerate(ports.values())
     }
     answers = Answers({name: read_exchanges(name) for name in SETS}, rng=rng)

@@ -6,6 +6,7 @@ characters and NaN in JSON. These types close the gaps at the door, on both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum as PythonEnum
@@ -39,7 +40,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         in_utc = value.astimezone(UTC)
         return in_utc.replace(tzinfo=None) if dialect.name == "sqlite" else in_utc
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: datetime | None, _: Dialect) -> datetime | None:
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -51,12 +52,15 @@ class Name(TypeDecorator[str]):
     impl = String
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.length = length
+
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> str | None:
         if value is None:
             return None
-        longest = self.impl_instance.length
-        if longest is not None and len(value) > longest:
-            msg = f"name {value[:40]!r}… has {len(value)} characters, at most {longest} can be kept"
+        if len(value) > self.length:
+            msg = f"name {value[:40]!r}… has {len(value)} characters, at most {self.length} fit"
             raise ValueError(msg)
         if "\0" in value:
             msg = f"name {value!r} holds a NUL character; names are printable text"
@@ -70,8 +74,12 @@ class Prose(TypeDecorator[str]):
     impl = String
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        return None if value is None else clean(value)[: self.impl_instance.length]
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.length = length
+
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> str | None:
+        return None if value is None else clean(value)[: self.length]
 
 
 class Numbers(TypeDecorator[Mapping[str, float]]):
@@ -80,12 +88,10 @@ class Numbers(TypeDecorator[Mapping[str, float]]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Mapping[str, float] | None, dialect: Dialect) -> str | None:
-        return None if value is None else to_json(value)
+    def process_bind_param(self, value: Mapping[str, float] | None, _: Dialect) -> str | None:
+        return None if value is None else to_json(dict(value))
 
-    def process_result_value(
-        self, value: str | None, dialect: Dialect
-    ) -> Mapping[str, float] | None:
+    def process_result_value(self, value: str | None, _: Dialect) -> Mapping[str, float] | None:
         return None if value is None else from_json(value, dict[str, float])
 
 
@@ -95,10 +101,10 @@ class Words(TypeDecorator[tuple[str, ...]]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: tuple[str, ...] | None, _: Dialect) -> str | None:
         return None if value is None else to_json(value)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...] | None:
+    def process_result_value(self, value: str | None, _: Dialect) -> tuple[str, ...] | None:
         return None if value is None else from_json(value, tuple[str, ...])
 
 
@@ -124,7 +130,7 @@ def to_json(value: object) -> str:
     NaN and infinities, which JSON lacks, become the strings `nan`, `inf` and `-inf`; `from_json`
     turns them back.
     """
-    plain = _finite(msgspec.to_builtins(value, enc_hook=_plain_number))
+    plain = _finite(msgspec.to_builtins(value, enc_hook=_plain))
     return msgspec.json.encode(plain, order="sorted").decode()
 
 
@@ -137,16 +143,19 @@ def from_json(text: str, kind: type[T]) -> T:
     return msgspec.convert(msgspec.json.decode(text), kind, strict=False)
 
 
-def _plain_number(value: object) -> object:
+def _plain(value: object) -> object:
+    """Turn what msgspec does not know into what it does."""
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Mapping):
+        return dict(value)
     msg = f"a {type(value).__name__} cannot be kept as JSON; expected numbers, text and records"
     raise TypeError(msg)
 
 
 def _finite(value: object) -> object:
     if isinstance(value, float):
-        return value if abs(value) <= 1.7976931348623157e308 else str(value)
+        return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import ClassVar
 
 from sqlalchemy import BigInteger, Double, Index, Integer, LargeBinary, MetaData, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -32,7 +33,7 @@ Number = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER numbers it
 class Base(DeclarativeBase):
     """All tables of the store."""
 
-    type_annotation_map = {float: Double}  # eight bytes on every database
+    type_annotation_map: ClassVar = {float: Double}  # eight bytes on every database
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -148,6 +149,8 @@ class BreakerRow(Base):
     seq: Mapped[int] = mapped_column(BigInteger)
     cause: Mapped[str | None] = mapped_column(Text)
     override: Mapped[str | None] = mapped_column(Text)
+    level_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    recent_opens: Mapped[str] = mapped_column(Text)
 
 
 class TransitionRow(Base):
@@ -208,7 +211,11 @@ class DeliveryRow(Base):
 
 
 class OverrideRow(Base):
-    """A request left for the service while it was down; an empty `forced` is a release."""
+    """A request left for the service while it was down; an empty `forced` is a release.
+
+    `handed_epoch` is the epoch of the controller that has seen it, `taken_at` when its answer was
+    recorded: a controller that died in between leaves it to the next one.
+    """
 
     __tablename__ = "override"
     __table_args__ = (Index(None, "taken_at"),)
@@ -221,6 +228,7 @@ class OverrideRow(Base):
     reason: Mapped[str] = mapped_column(Prose(PROSE_LENGTH))
     since: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    handed_epoch: Mapped[int | None] = mapped_column(BigInteger)
     taken_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError, StatementError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 BUSY_SECONDS: Final = 5
@@ -77,28 +77,25 @@ def make_writer(url: URL) -> Engine:
     """Return the engine of the one writer: its transactions hold the write lock from the start."""
     if url.drivername == "sqlite":
         return _sqlite(url, begin="BEGIN IMMEDIATE", connections=1)
-    return _postgres(url, isolation="READ COMMITTED", connections=1)
+    return _postgres(url, isolation="READ COMMITTED", connections=1, settings=_POSTGRES_OPTIONS)
 
 
 def make_reader(url: URL) -> Engine:
-    """Return the engine of readers: each transaction sees one state of the database."""
+    """Return the engine of readers: each transaction sees one state and cannot write."""
     if url.drivername == "sqlite":
-        return _sqlite(url, begin="BEGIN", connections=READERS)
-    return _postgres(url, isolation="REPEATABLE READ", connections=READERS)
+        return _sqlite(url, begin="BEGIN", connections=READERS, settings="PRAGMA query_only=ON")
+    options = f"{_POSTGRES_OPTIONS} -c default_transaction_read_only=on"
+    return _postgres(url, isolation="REPEATABLE READ", connections=READERS, settings=options)
 
 
 def explain(error: Exception) -> str:
     """Say in one line what the database said, without statement and values."""
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
     lines = str(cause).strip().splitlines() or [type(cause).__name__]
-    return (
-        lines[0]
-        if not isinstance(cause, SQLAlchemyError)
-        else f"{type(cause).__name__}: {lines[0]}"
-    )
+    return lines[0]
 
 
-def _sqlite(url: URL, *, begin: str, connections: int) -> Engine:
+def _sqlite(url: URL, *, begin: str, connections: int, settings: str = "") -> Engine:
     path = database_file(url)
     if path is not None and not path.absolute().parent.is_dir():
         msg = f"store {path}: the folder {path.absolute().parent} does not exist; make it first"
@@ -122,7 +119,7 @@ def _sqlite(url: URL, *, begin: str, connections: int) -> Engine:
     def set_up(connection: _Connection, record: object) -> None:
         del record
         connection.isolation_level = None  # the driver begins nothing by itself: `begin` does
-        _set_up_sqlite(connection, in_file=path is not None, shown_as=str(path))
+        _set_up_sqlite(connection, path, settings)
 
     @event.listens_for(engine, "begin")
     def begin_transaction(connection: object) -> None:
@@ -131,36 +128,38 @@ def _sqlite(url: URL, *, begin: str, connections: int) -> Engine:
     return engine
 
 
-def _set_up_sqlite(connection: _Connection, *, in_file: bool, shown_as: str) -> None:
+def _set_up_sqlite(connection: _Connection, path: Path | None, settings: str) -> None:
     cursor = connection.cursor()
     try:
         cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")  # first: WAL needs a lock
         cursor.execute("PRAGMA journal_mode=WAL")
         found = (cursor.fetchone() or ("nothing",))[0]
-        if in_file and found != "wal":
+        if path is not None and found != "wal":
             msg = (
-                f"store {shown_as}: SQLite uses journal mode {found!r} here, expected 'wal'; "
+                f"store {path}: SQLite uses journal mode {found!r} here, expected 'wal'; "
                 "put the file on a local disk (WAL does not work on network file systems)"
             )
             raise StoreError(msg)
         cursor.execute("PRAGMA synchronous=FULL")  # a commit that returned survives power loss
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute("PRAGMA journal_size_limit=67108864")
+        if settings:
+            cursor.execute(settings)
     finally:
         cursor.close()
 
 
-def _postgres(url: URL, *, isolation: str, connections: int) -> Engine:
+def _postgres(url: URL, *, isolation: str, connections: int, settings: str) -> Engine:
     arguments: dict[str, str | int] = {"connect_timeout": BUSY_SECONDS}
     if "options" not in url.query:
-        arguments["options"] = _POSTGRES_OPTIONS
+        arguments["options"] = settings
     return create_engine(
         url,
         pool_size=connections,
         max_overflow=0,
         pool_pre_ping=True,  # a server that was restarted costs one reconnect, not one decision
         pool_timeout=BUSY_SECONDS,
-        isolation_level=isolation,  # type: ignore[arg-type]  # a Literal in the stubs
+        isolation_level=isolation,
         connect_args=arguments,
         hide_parameters=True,
     )

@@ -99,7 +99,8 @@ def weights() -> dict[str, NDArray[np.float32]]:
     rng = np.random.default_rng(SEED)
 
     def normal(*shape: int) -> NDArray[np.float32]:
-        return (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+        drawn = rng.standard_normal(shape, dtype=np.float32)
+        return drawn / np.float32(np.sqrt(shape[-1]))
 
     ones = np.ones(HIDDEN, dtype=np.float32)
     tensors = {"model.embed_tokens.weight": normal(VOCABULARY, HIDDEN)}

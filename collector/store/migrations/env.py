@@ -1,6 +1,7 @@
 """Alembic's entry point; always online, on the connection that `migration.py` hands over."""
 
 from alembic import context
+
 from collector.store.models import Base
 
 context.configure(

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: started from Debian's package, on a socket in a folder of its own."""
+"""A real PostgreSQL for tests: Debian's package, on a socket in a folder of its own."""
 
 from __future__ import annotations
 
@@ -77,9 +77,17 @@ def start(programs: Path, folder: Path, owner: str | None) -> Iterator[Server]:
     """Run the server of the cluster in `folder`."""
     settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
     command = [str(programs / "postgres"), "-D", str(folder / "data"), "-k", str(folder), *settings]
-    with (folder / "log").open("wb") as log, subprocess.Popen(
-        command, stdout=log, stderr=log, user=owner, group=owner, extra_groups=[] if owner else None
-    ) as process:
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            user=owner,
+            group=owner,
+            extra_groups=[] if owner else None,
+        ) as process,
+    ):
         try:
             _wait(folder, process)
             yield Server(folder, process.pid)

@@ -62,6 +62,8 @@ def _control() -> None:
         sa.Column("seq", sa.BigInteger, nullable=False),
         sa.Column("cause", sa.Text),
         sa.Column("override", sa.Text),
+        sa.Column("level_since", MOMENT),
+        sa.Column("recent_opens", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("tier", "target", name="pk_breaker"),
     )
     op.create_table(
@@ -125,6 +127,7 @@ def _outbox() -> None:
         sa.Column("reason", sa.String(2000), nullable=False),
         sa.Column("since", MOMENT, nullable=False),
         sa.Column("expires_at", MOMENT),
+        sa.Column("handed_epoch", sa.BigInteger),
         sa.Column("taken_at", MOMENT),
         sa.PrimaryKeyConstraint("id", name="pk_override"),
     )

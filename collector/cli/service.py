@@ -1,0 +1,106 @@
+"""The running service, asked over HTTP; commands fall back to the database if it is silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import httpx2
+import msgspec
+from pydantic import TypeAdapter, ValidationError
+
+from collector.cli.output import fail
+from collector.config import Config
+
+T = TypeVar("T")
+CONNECT_SECONDS = 2.0
+ANSWER_SECONDS = 10.0
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # to call, not to listen on
+_UNFIT = range(500, 600)
+
+
+class SilentError(Exception):
+    """Nothing usable answers at the service's address; the message says what came instead."""
+
+
+class _Detail(msgspec.Struct):
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The service of a configuration. Every call opens its own connection: commands are short."""
+
+    url: str
+    token: str = ""
+
+    def get(self, path: str, shape: type[T], **query: str | int) -> T:
+        """Return the answer of a route.
+
+        Raises:
+            SilentError: If the service does not answer, or not as this build would.
+        """
+        return self._call("GET", path, shape, query=query)
+
+    def post(self, path: str, shape: type[T], body: dict[str, str | float | None]) -> T:
+        """Post to a route; a refusal (4xx) ends the command, as the service said why.
+
+        Raises:
+            SilentError: As `get`.
+        """
+        return self._call("POST", path, shape, body=body)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        shape: type[T],
+        *,
+        query: dict[str, str | int] | None = None,
+        body: dict[str, str | float | None] | None = None,
+    ) -> T:
+        headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+        try:
+            with httpx2.Client(base_url=self.url, timeout=timeout, trust_env=False) as client:
+                answer = client.request(method, path, params=query, json=body, headers=headers)
+        except httpx2.HTTPError as error:
+            msg = f"no answer from {self.url}: {str(error) or type(error).__name__}"
+            raise SilentError(msg) from error
+        if answer.status_code in _UNFIT:
+            msg = f"{self.url} answered {answer.status_code}"
+            raise SilentError(msg)
+        if not answer.is_success:
+            fail(f"{self.url}{path}: {answer.status_code}: {_detail(answer.content)}")
+        try:
+            return TypeAdapter(shape).validate_json(answer.content)
+        except ValidationError as error:
+            msg = f"{self.url}{path} does not answer as Fusewire {method}s; is it another program?"
+            raise SilentError(msg) from error
+
+
+def _detail(content: bytes) -> str:
+    try:
+        return msgspec.json.decode(content, type=_Detail).detail
+    except msgspec.MsgspecError:
+        return "it gave no reason"
+
+
+def service_of(config: Config, token_file: Path | None = None) -> Service:
+    """Return the service of a configuration, with the token to change things."""
+    host = _ANY_ADDRESS.get(config.listen.host, "")
+    address = f"{host}:{config.listen.port}" if host else str(config.listen)
+    return Service(f"http://{address}", _token(token_file or config.token_file))
+
+
+def _token(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        lines = path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"token file {path}: cannot be read: {error}; name another with --token-file")
+    if not lines:
+        fail(f"token file {path}: it is empty; write a token to it")
+    return lines[0]

@@ -1,0 +1,118 @@
+"""What the service shows of itself on the metrics page: breakers, baselines, health, sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+
+from alerts.breaker.records import Breaker, Entry, Key
+from collector.api.parts import Parts, Reloaded
+from collector.health import Condition
+from collector.ingest.records import Decoded
+from collector.sources.scrape import ScrapeSource
+from exporters.catalog import (
+    BASELINE_MADE,
+    BASELINE_PROGRESS,
+    BASELINE_REQUESTS,
+    BUILD_INFO,
+    CONFIG_RELOADED,
+    CONFIG_RELOADED_AT,
+    GENERATIONS,
+    GENERATIONS_PARTIAL,
+    GENERATIONS_REJECTED,
+    JOURNAL_FAILURES,
+    JOURNAL_WRITABLE,
+    PAGE_LINES_SKIPPED,
+    PART_BROKEN,
+    PART_FAILURES,
+    SUPPRESSED,
+    TRANSITIONS,
+)
+from exporters.prometheus import MetricsPage
+from exporters.series import BreakerNumbers, export_breaker
+
+
+def show_build(page: MetricsPage) -> None:
+    """Show the version, once."""
+    page.set(BUILD_INFO, {"reason": version("fusewire")}, 1)
+
+
+def show_reload(page: MetricsPage, outcome: Reloaded) -> None:
+    """Show whether the last reload took effect, and since when the configuration is in force."""
+    page.set(CONFIG_RELOADED, {}, float(outcome.ok))
+    if outcome.ok:
+        page.set(CONFIG_RELOADED_AT, {}, outcome.at.timestamp())
+
+
+def show_condition(page: MetricsPage, part: str, condition: Condition) -> None:
+    """Show how a part of the service does."""
+    page.set(PART_FAILURES, {"source": part}, condition.failures)
+    page.set(PART_BROKEN, {"source": part}, float(bool(condition.problem)))
+
+
+def show_entry(page: MetricsPage, entry: Entry) -> None:
+    """Count a transition, or a trip that a guard refused."""
+    transition = entry.transition
+    if transition is None:
+        return
+    labels = {"tier": transition.key.tier, "target": transition.key.target}
+    if transition.kind == "suppressed":
+        guard = transition.reason.partition(":")[0]
+        page.add(SUPPRESSED, labels | {"reason": guard})
+    else:
+        page.add(TRANSITIONS, labels | {"reason": transition.kind})
+
+
+def show_breakers(page: MetricsPage, breakers: Iterable[Breaker]) -> None:
+    """Show every breaker as gateways see it."""
+    for breaker in breakers:
+        lease = breaker.lease_expires_at
+        export_breaker(
+            page,
+            BreakerNumbers(
+                tier=breaker.key.tier,
+                target=breaker.key.target,
+                state=breaker.state.number,
+                admit_ratio=breaker.effective_ratio,
+                override_active=breaker.override is not None,
+                lease_expires=lease.timestamp() if lease else None,
+            ),
+        )
+
+
+def show_decoded(page: MetricsPage, decoded: Decoded, *, source: str) -> None:
+    """Count what became of the lines of one body."""
+    for batch in decoded.batches:
+        page.add(GENERATIONS, {"tier": batch.tier, "segment": batch.segment}, batch.size)
+    for reason, lines in decoded.refused.items():
+        page.add(GENERATIONS_REJECTED, {"source": source, "reason": str(reason)}, lines)
+    for missing, generations in decoded.partial.items():
+        page.add(GENERATIONS_PARTIAL, {"source": source, "reason": str(missing)}, generations)
+
+
+def show_sources(page: MetricsPage, sources: Mapping[Key, ScrapeSource]) -> None:
+    """Show what the scrapes had to skip."""
+    for key, source in sources.items():
+        for reason, lines in source.stats().skipped.items():
+            labels = {"tier": key.tier, "target": key.target, "reason": reason}
+            page.set(PAGE_LINES_SKIPPED, labels, lines)
+
+
+def show_parts(parts: Parts) -> None:
+    """Show the journal and the baselines."""
+    page, controller = parts.page, parts.controller
+    page.set(JOURNAL_WRITABLE, {}, float(controller.journal_writable))
+    page.set(JOURNAL_FAILURES, {}, controller.journal_failures)
+    for lane in parts.state.lanes:
+        tier, scope, _ = lane
+        if tier not in parts.tiers:
+            continue
+        labels = {"tier": tier, "segment": scope.name}
+        baseline = parts.state.baselines.get(lane)
+        if baseline is None:
+            needed = parts.tiers[tier].baseline_requests
+            page.set(BASELINE_PROGRESS, labels, min(parts.state.progress(lane) / needed, 1.0))
+        else:
+            page.set(BASELINE_PROGRESS, labels, 1.0)
+            page.set(BASELINE_REQUESTS, labels, baseline.requests)
+            page.set(BASELINE_MADE, labels, baseline.made_at.timestamp())

@@ -1,0 +1,140 @@
+"""Generations to batches: all arithmetic over positions, for many answers in one pass."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+
+import numpy as np
+
+from collector.ingest.generations import LOOP_WINDOW, VALUE_SIGNALS, Generation
+from collector.ingest.identity import Place
+from collector.ingest.records import Missing
+from detectors.entropy import (
+    LOGITS_ABOVE_NATS,
+    AnswerTokens,
+    answer_features,
+    clean_logprobs,
+    tail_means,
+)
+from detectors.features import LOOP_WINDOW_TOKENS, looping
+from detectors.records import Batch, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The arrays of many generations.
+
+    `logits_lines` are lines whose logprobs are above 0: nothing of them is in `batches`.
+    """
+
+    batches: tuple[Batch, ...]
+    partial: Mapping[str, int]
+    logits_lines: frozenset[int]
+
+
+def make_batches(generations: Sequence[Generation]) -> Batches:
+    """Return the batches of `generations`, one a (tier, target, segment, variant)."""
+    peaks = _peaks(generations)
+    bad_lines = frozenset(
+        generation.line
+        for generation, peak in zip(generations, peaks, strict=True)
+        if peak > LOGITS_ABOVE_NATS
+    )
+    kept = [generation for generation in generations if generation.line not in bad_lines]
+    partial: Counter[str] = Counter(chain.from_iterable(one.missing for one in kept))
+    if not kept:
+        return Batches((), partial, bad_lines)
+    columns = _columns(kept, partial)
+    groups: dict[Place, list[int]] = {}
+    for row, generation in enumerate(kept):
+        groups.setdefault(generation.place, []).append(row)
+    batches = tuple(_batch(place, rows, kept, columns) for place, rows in groups.items())
+    return Batches(batches, partial, bad_lines)
+
+
+def _peaks(generations: Sequence[Generation]) -> FloatArray:
+    """Return the highest logprob of each generation, sampled or listed; -inf without any."""
+    found = np.full(len(generations), -np.inf)
+    for lists in ([one.sampled for one in generations], [one.top for one in generations]):
+        flat, offsets = _flat(lists)
+        filled = np.flatnonzero(np.diff(offsets))
+        if len(filled):
+            peaks = np.fmax.reduceat(flat, offsets[filled])
+            found[filled] = np.fmax(found[filled], peaks)
+    return found
+
+
+def _flat(lists: Sequence[array[float]]) -> tuple[FloatArray, IntArray]:
+    """Join lists end to end; returns the values, and where each list begins and ends."""
+    lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+    flat = np.frombuffer(b"".join(lists), dtype=np.float64)
+    return flat, np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _columns(generations: Sequence[Generation], partial: Counter[str]) -> dict[str, FloatArray]:
+    """Return every column, shape (generations,), with NaN where a generation has no value."""
+    values = np.array([generation.values for generation in generations], dtype=np.float64)
+    columns = {name: values[:, place] for place, name in enumerate(VALUE_SIGNALS)}
+    tails = np.full(len(generations), np.nan)
+    kinds: dict[tuple[int, bool], list[int]] = {}
+    for row, generation in enumerate(generations):
+        if generation.sampled:
+            kind = (generation.candidates.k, generation.candidates.added)
+            kinds.setdefault(kind, []).append(row)
+    for (k, added), rows in kinds.items():
+        tokens = _answer_tokens([generations[row] for row in rows], k, added=added)
+        for name, found in answer_features(tokens).items():
+            columns.setdefault(name, np.full(len(generations), np.nan))[rows] = found
+        tails[rows] = tail_means(-tokens.sampled, tokens.offsets, LOOP_WINDOW_TOKENS)
+        lost = np.logical_or.reduceat(np.isnan(tokens.sampled), tokens.offsets[:-1])
+        if lost.any():
+            partial[Missing.MISSING_LOGPROBS] += int(np.count_nonzero(lost))
+    columns["output_looping"] = looping(
+        values[:, LOOP_WINDOW], columns["output_compression_ratio"], tails
+    )
+    return columns
+
+
+def _answer_tokens(generations: Sequence[Generation], k: int, *, added: bool) -> AnswerTokens:
+    """Lay out the positions of answers whose lists are read alike; none of them is empty."""
+    sampled, offsets = _flat([generation.sampled for generation in generations])
+    counts = np.frombuffer(b"".join([one.counts for one in generations]), dtype=np.int64)
+    full = np.repeat([generation.candidates.full for generation in generations], np.diff(offsets))
+    width = int(counts.max(initial=0)) if k else 0
+    listed = np.full((len(counts), width), np.nan)
+    if width:
+        top, _ = _flat([generation.top for generation in generations])
+        listed[np.arange(width) < counts[:, None]] = clean_logprobs(top)
+    return AnswerTokens(
+        sampled=clean_logprobs(sampled),
+        top=listed,
+        k=k,
+        outside=counts > k if added else None,
+        complete=counts >= full,
+        offsets=offsets,
+    )
+
+
+def _batch(
+    place: Place,
+    rows: Sequence[int],
+    generations: Sequence[Generation],
+    columns: Mapping[str, FloatArray],
+) -> Batch:
+    """Return one batch; columns without a single value are left out."""
+    chosen = {name: column[rows] for name, column in columns.items()}
+    newest = max(generations[row].at for row in rows)
+    return Batch(
+        tier=place.tier,
+        target=place.target,
+        segment=place.segment,
+        variant=place.variant,
+        newest_at=datetime.fromtimestamp(newest, UTC),
+        size=len(rows),
+        columns={name: column for name, column in chosen.items() if not np.isnan(column).all()},
+    )

@@ -1,0 +1,184 @@
+"""Gets one page over HTTP within bounds of time and size; what goes wrong has words."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import httpx2
+
+ACCEPT: Final = "text/plain;version=0.0.4;q=1, */*;q=0.1"
+MAX_BYTES: Final = 33_554_432
+_HINTS: Final[Mapping[int, str]] = {
+    401: "it wants credentials for its metrics page",
+    403: "it refuses its metrics page to this client",
+    404: "no metrics page there; check the target's url, and whether metrics are switched on",
+    429: "it is refusing requests for overload",
+    503: "the server is up but says that its service is not",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """Bounds of one scrape; `max_bytes` holds before and after decompression."""
+
+    timeout_seconds: float = 10.0
+    max_bytes: int = MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A body, decompressed; `cut` if the connection ended before it was whole."""
+
+    body: bytes
+    cut: bool = False
+
+
+class Outcome(StrEnum):
+    """What came of a scrape: a code for counting; only the first three give signals a chance."""
+
+    READ = "read"
+    CUT = "cut"
+    NO_DATA = "no data"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    STATUS = "status"
+    REDIRECT = "redirect"
+    TOO_LARGE = "too large"
+    GZIP = "gzip"
+    ENCODING = "encoding"
+    HTML = "html"
+    JSON = "json"
+    NOT_METRICS = "not metrics"
+    URL = "url"
+
+
+class FetchError(Exception):
+    """A scrape that failed: `outcome` is for counting, the text for people."""
+
+    def __init__(self, outcome: Outcome, text: str) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+
+
+@dataclass(slots=True)
+class _Intake:
+    """The body as it arrives."""
+
+    max_bytes: int
+    unzip: zlib._Decompress | None
+    received: int = 0
+    size: int = 0
+    chunks: list[bytes] = field(default_factory=list)
+
+    def take(self, chunk: bytes) -> None:
+        self.received += len(chunk)
+        if self.unzip is None:
+            self._keep(chunk)
+        else:
+            self._unzip(chunk, self.unzip)
+        if self.received > self.max_bytes:
+            raise self._too_large()
+
+    def body(self, *, cut: bool) -> Fetched:
+        if self.unzip is not None and not self.unzip.eof and (self.received or cut):
+            raise _broken_gzip(zlib.error("it ends early"))
+        return Fetched(b"".join(self.chunks), cut=cut)
+
+    def _unzip(self, chunk: bytes, unzip: zlib._Decompress) -> None:
+        room = self.max_bytes - self.size + 1
+        try:
+            self._keep(unzip.decompress(chunk, room))
+        except zlib.error as error:
+            raise _broken_gzip(error) from error
+
+    def _keep(self, data: bytes) -> None:
+        self.size += len(data)
+        if self.size > self.max_bytes:
+            raise self._too_large()
+        self.chunks.append(data)
+
+    def _too_large(self) -> FetchError:
+        text = f"the page is larger than {self.max_bytes:,} bytes; is this url an engine's metrics?"
+        return FetchError(Outcome.TOO_LARGE, text)
+
+
+async def fetch(
+    client: httpx2.AsyncClient, url: str, headers: Mapping[str, str], limits: FetchLimits
+) -> Fetched:
+    """Get the page at `url`: one request, no redirects.
+
+    Raises:
+        FetchError: If there is no page to read, for whatever cause on the way or at the target.
+    """
+    asked = {"Accept": ACCEPT, "Accept-Encoding": "gzip", **headers}
+    try:
+        async with (
+            asyncio.timeout(limits.timeout_seconds),
+            client.stream(
+                "GET",
+                url,
+                headers=asked,
+                follow_redirects=False,
+                timeout=limits.timeout_seconds,
+            ) as response,
+        ):
+            _check(response)
+            return await _receive(response, limits)
+    except (TimeoutError, httpx2.TimeoutException) as error:
+        text = f"no whole answer within {limits.timeout_seconds:g} s"
+        raise FetchError(Outcome.TIMEOUT, text) from error
+    except httpx2.ConnectError as error:
+        raise FetchError(Outcome.CONNECTION, f"cannot connect: {_said(error)}") from error
+    except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
+        text = f"the url cannot be used: {_said(error)}; expected http:// or https://"
+        raise FetchError(Outcome.URL, text) from error
+    except httpx2.HTTPError as error:
+        text = f"the connection broke before a page came: {_said(error)}"
+        raise FetchError(Outcome.CONNECTION, text) from error
+
+
+def _check(response: httpx2.Response) -> None:
+    status = response.status_code
+    if response.is_redirect:
+        place = response.headers.get("location", "")[:200]
+        text = f"answered {status}, a redirect to {place!r}; redirects are not followed, set url"
+        raise FetchError(Outcome.REDIRECT, text)
+    if status != httpx2.codes.OK:
+        hint = _HINTS.get(status, "expected 200 with a metrics page")
+        raise FetchError(Outcome.STATUS, f"answered {status} {response.reason_phrase}: {hint}")
+    encoding = _encoding(response)
+    if encoding not in {"", "identity", "gzip", "x-gzip"}:
+        text = f"answered in encoding {encoding[:40]!r}; only gzip was offered"
+        raise FetchError(Outcome.ENCODING, text)
+
+
+async def _receive(response: httpx2.Response, limits: FetchLimits) -> Fetched:
+    gzip = _encoding(response) in {"gzip", "x-gzip"}
+    unzip = zlib.decompressobj(wbits=31) if gzip else None
+    intake = _Intake(limits.max_bytes, unzip)
+    chunks: AsyncIterator[bytes] = response.aiter_raw()
+    try:
+        async for chunk in chunks:
+            intake.take(chunk)
+    except (httpx2.RemoteProtocolError, httpx2.ReadError):
+        if not intake.size:
+            raise
+        return intake.body(cut=True)
+    return intake.body(cut=False)
+
+
+def _encoding(response: httpx2.Response) -> str:
+    return response.headers.get("content-encoding", "").strip().lower()
+
+
+def _broken_gzip(error: zlib.error) -> FetchError:
+    return FetchError(Outcome.GZIP, f"the page is broken gzip: {error}")
+
+
+def _said(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:200]

@@ -1,0 +1,116 @@
+"""Series keys: the bytes before a value, parsed once and remembered by source."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collector.sources.families import Role
+
+_LABEL = re.compile(
+    rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]++|\\.)*+)"[ \t]*(?:,|$)'
+)
+_ESCAPE = re.compile(r'\\[\\n"]')
+_ROUTER_LABELS = frozenset({"server", "worker_addr"})
+_ESCAPED = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series as parsed once and then remembered by the bytes of its key.
+
+    `key` is its identity: family and labels without `le` and `pid`, so it is the same for the
+    buckets, sum and count of one histogram and for the copies that several processes write.
+    """
+
+    family: str
+    role: Role
+    key: str
+    labels: Mapping[str, str]  # without `le`
+    bound: float = math.nan  # of a bucket
+    copied: bool = False  # a router's re-export, not the engine's own
+
+    @property
+    def engine(self) -> str:
+        """The engine of a target that runs several; empty if it does not say."""
+        return self.labels.get("engine") or self.labels.get("dp_rank", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A TYPE or HELP line: `type` is empty for HELP, `base` a counter's name without `_total`."""
+
+    family: str
+    type: str
+    bad: bool
+    base: bool
+
+
+class SeriesCache:
+    """Series and header lines already parsed, by their bytes; emptied when full.
+
+    Belongs to one source: a page of a running engine repeats the same keys at every scrape.
+    """
+
+    def __init__(self, *, limit: int = 20_000, limit_bytes: int = 16_777_216) -> None:
+        self.series: dict[bytes, Series] = {}
+        self.headers: dict[bytes, Header] = {}
+        self.emptied = 0
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+
+    def keep(self, key: bytes, series: Series) -> None:
+        self._make_room(len(key))
+        self.series[key] = series
+
+    def keep_header(self, line: bytes, header: Header) -> None:
+        self._make_room(len(line))
+        self.headers[line] = header
+
+    def _make_room(self, size: int) -> None:
+        self._bytes += size
+        full = len(self.series) + len(self.headers) >= self._limit
+        if full or self._bytes > self._limit_bytes:
+            self.series.clear()
+            self.headers.clear()
+            self._bytes = size
+            self.emptied += 1
+
+
+def series_of(place: tuple[str, Role], block: bytes | None) -> Series | None:
+    """Return the series of a label block, None if the block cannot be read."""
+    family, role = place
+    labels = _labels(block[1:-1]) if block else {}
+    if labels is None:
+        return None
+    bound = math.nan
+    if role == "bucket":
+        try:
+            bound = float(labels.pop("le"))
+        except (KeyError, ValueError):
+            return None
+        if math.isnan(bound):
+            return None
+    named = [f"{name}={value!r}" for name, value in sorted(labels.items()) if name != "pid"]
+    key = f"{family}{{{','.join(named)}}}"
+    return Series(family, role, key, labels, bound, not _ROUTER_LABELS.isdisjoint(labels))
+
+
+def _labels(inside: bytes) -> dict[str, str] | None:
+    """Return the labels between braces; None if they are not well formed."""
+    labels: dict[str, str] = {}
+    place = 0
+    while inside[place:].strip():
+        label = _LABEL.match(inside, place)
+        if label is None:
+            return None
+        name = label[1].decode()
+        value = label[2].decode(errors="replace")
+        if name in labels:
+            return None
+        labels[name] = _ESCAPE.sub(lambda it: _ESCAPED[it[0]], value) if "\\" in value else value
+        place = label.end()
+    return labels

@@ -1,0 +1,225 @@
+"""The scrape source: one target's metrics page, fetched, parsed and translated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+
+from collector.sources.engines import engines_named, wanted_families
+from collector.sources.fetch import Fetched, FetchError, FetchLimits, Outcome, fetch
+from collector.sources.keys import SeriesCache
+from collector.sources.page import Page, parse
+from collector.sources.series import Ledger
+from collector.sources.translate import Translation, translate
+from detectors.records import Absence, Identity, Reading
+from detectors.signals import READING_SIGNALS
+
+SOURCE: Final = "scrape"
+LARGE_BYTES: Final = 524_288  # from here on parsing would hold the loop for over 2 ms
+_OWN: Final = frozenset({"up", "scrape_seconds"})
+_SIGNALS: Final = frozenset(signal.name for signal in READING_SIGNALS)
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeTarget:
+    """One target; what is configured of it wins over what its page says.
+
+    `url` is the server's (`/metrics` is added) or the page's own; `engine` is `auto` or a name in
+    `engines.py`. `request_slots` in requests, the other two in tokens.
+    """
+
+    tier: str
+    id: str
+    url: str
+    engine: str = "auto"
+    request_slots: int | None = None
+    kv_cache_capacity_tokens: int | None = None
+    batch_token_budget: int | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def configured(self) -> dict[str, float]:
+        """The signals that the configuration states."""
+        stated = {
+            "request_slots": self.request_slots,
+            "kv_cache_capacity_tokens": self.kv_cache_capacity_tokens,
+            "batch_token_budget": self.batch_token_budget,
+        }
+        return {signal: float(value) for signal, value in stated.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeStats:
+    """Counts of one source since its start, for the exporter.
+
+    `outcomes` counts scrapes by what came of them (`fetch.Outcome`), `skipped` the lines and values
+    not used, `resets` the scrapes that showed a restart. `aliases` says which families fed each
+    signal of the last page.
+    """
+
+    outcomes: Mapping[str, int]
+    skipped: Mapping[str, int]
+    resets: int
+    aliases: Mapping[str, str]
+    series: int
+    series_refused: int
+
+
+class ScrapeSource:
+    """Reads one target. Not to be read twice at a time: `polling.poll` sees to that."""
+
+    def __init__(
+        self,
+        target: ScrapeTarget,
+        *,
+        client: httpx2.AsyncClient,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        limits: FetchLimits | None = None,
+        wanted: frozenset[str] = _SIGNALS,
+    ) -> None:
+        """Make a source.
+
+        Args:
+            target: What to read.
+            client: Shared by all sources; its pool is the bound on connections.
+            now: The aware UTC clock.
+            monotonic: The clock of intervals, s.
+            limits: Bounds of a scrape, by default 10 s and 32 MiB.
+            wanted: Signals of the detectors beside the known ones, whose absence is to be told.
+
+        Raises:
+            ValueError: If the target names an engine that is not in the table.
+        """
+        self.name = f"{SOURCE}:{target.tier}/{target.id}"
+        self._target = target
+        self._url = metrics_url(target.url)
+        self._client = client
+        self._now = now
+        self._monotonic = monotonic
+        self._limits = limits or FetchLimits()
+        self._wanted = (_SIGNALS | wanted) - _OWN
+        self._engines = engines_named(target.engine)
+        self._families = wanted_families(self._engines)
+        self._cache = SeriesCache()
+        self._ledger = Ledger()
+        self._outcomes: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
+        self._aliases: Mapping[str, str] = {}
+        self._identity = Identity()
+
+    def stats(self) -> ScrapeStats:
+        """Return the counts so far."""
+        return ScrapeStats(
+            outcomes=dict(self._outcomes),
+            skipped={reason: n for reason, n in self._skipped.items() if n},
+            resets=self._ledger.resets,
+            aliases=dict(self._aliases),
+            series=self._ledger.tracked,
+            series_refused=self._ledger.refused,
+        )
+
+    async def read(self) -> Reading:
+        """Scrape the target once; trouble of the target is in the reading, never raised."""
+        started = self._monotonic()
+        try:
+            fetched = await fetch(self._client, self._url, self._target.headers, self._limits)
+            ended = self._monotonic()
+            if len(fetched.body) > LARGE_BYTES:
+                found = await asyncio.to_thread(self._understand, fetched, ended)
+            else:
+                found = self._understand(fetched, ended)
+        except FetchError as error:
+            return self._failed(error, started)
+        return self._reading(found, started, ended)
+
+    def _understand(self, fetched: Fetched, at: float) -> Translation:
+        page = parse(fetched.body, self._families, self._cache)
+        _check_page(page, fetched)
+        if fetched.cut:
+            page = replace(page, cut=True)
+        self._skipped.update(page.skipped)
+        found = translate(
+            page,
+            self._engines,
+            self._ledger,
+            configured=self._target.configured,
+            monotonic_seconds=at,
+        )
+        self._skipped.update(found.skipped)
+        outcome = Outcome.CUT if page.cut else Outcome.READ
+        self._outcomes[outcome if page.engines else Outcome.NO_DATA] += 1
+        return found
+
+    def _reading(self, found: Translation, started: float, ended: float) -> Reading:
+        self._aliases = found.aliases
+        self._identity = found.identity
+        missing = Absence.NO_FAMILY if found.identity.engine else Absence.NO_DATA
+        known = found.values.keys() | found.histograms.keys()
+        return Reading(
+            tier=self._target.tier,
+            target=self._target.id,
+            source=SOURCE,
+            at=self._now(),
+            monotonic_seconds=ended,
+            scrape_seconds=ended - started,
+            values={**found.values, "up": 1.0, "scrape_seconds": ended - started},
+            parts=found.parts,
+            histograms=found.histograms,
+            absent={it: found.absent.get(it, missing) for it in self._wanted - known},
+            identity=found.identity,
+            restarted=found.restarted,
+        )
+
+    def _failed(self, error: FetchError, started: float) -> Reading:
+        self._outcomes[error.outcome] += 1
+        ended = self._monotonic()
+        return Reading(
+            tier=self._target.tier,
+            target=self._target.id,
+            source=SOURCE,
+            at=self._now(),
+            monotonic_seconds=ended,
+            scrape_seconds=ended - started,
+            values={"up": 0.0, "scrape_seconds": ended - started},
+            absent=dict.fromkeys(self._wanted, Absence.SCRAPE_FAILED),
+            identity=self._identity,
+            problem=str(error),
+        )
+
+
+def metrics_url(url: str) -> str:
+    """Return the address of the metrics page: a url without a path gets `/metrics`.
+
+    >>> metrics_url("http://127.0.0.1:8000/")
+    'http://127.0.0.1:8000/metrics'
+    >>> metrics_url("http://127.0.0.1:8002/prometheus/metrics")
+    'http://127.0.0.1:8002/prometheus/metrics'
+    """
+    parts = urlsplit(url)
+    if parts.path in {"", "/"}:
+        parts = parts._replace(path="/metrics")
+    return urlunsplit(parts)
+
+
+def _check_page(page: Page, fetched: Fetched) -> None:
+    """Refuse an answer that is no metrics page at all."""
+    if page.readable:
+        return
+    start = fetched.body[:512].lstrip()[:1]
+    if start == b"<":
+        text = "answered HTML, not metrics; check the target's url, or what stands in front of it"
+        raise FetchError(Outcome.HTML, text)
+    if start in {b"{", b"["}:
+        raise FetchError(Outcome.JSON, "answered JSON, not metrics; check the target's url")
+    if fetched.cut:
+        raise FetchError(Outcome.CONNECTION, "the connection broke before the first whole line")
+    raise FetchError(Outcome.NOT_METRICS, "answered text without one metrics line; check the url")

@@ -1,0 +1,106 @@
+"""Numbers, ages and levels as people read them. Filters of the templates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime
+
+from collector.web.view import BreakerView, SignalView, TierView, VerdictView
+
+NOTHING = "-"
+_LEVELS = ("critical", "warning", "unknown", "ok")
+_SYMBOLS = {"critical": "✖", "warning": "▲", "unknown": "?", "ok": "✔"}
+_GIB = 2.0**30
+_DAY_SECONDS = 86_400
+_TENTHS_BELOW_SECONDS = 10
+_AGE_UNITS = (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 2 * _DAY_SECONDS))
+_EXACT_BELOW = 1e15  # whole numbers are shown in full up to here
+_SMALLEST_SHOWN, _LARGEST_SHOWN = 0.005, 0.995  # what two digits would round to 0 or to 1
+
+
+def age(seconds: float | None) -> str:
+    """Return an age such as `0.8 s`, `42 s`, `3 min` or `5 h`."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    if seconds < _TENTHS_BELOW_SECONDS:
+        return f"{max(seconds, 0.0):.1f} s"
+    for unit, length_seconds, below_seconds in _AGE_UNITS:
+        if seconds < below_seconds:
+            return f"{seconds / length_seconds:.0f} {unit}"
+    return f"{seconds / _DAY_SECONDS:.0f} d"
+
+
+def value(signal: SignalView) -> str:
+    """Return the value with its unit, or a dash."""
+    if signal.value is None or not math.isfinite(signal.value):
+        return NOTHING
+    if signal.unit == "bytes":
+        return f"{signal.value / _GIB:.2f} GiB"
+    if signal.unit == "ratio":
+        return f"{signal.value:.3f}"
+    number = number_of(signal.value)
+    return f"{number} {signal.unit}" if signal.unit else number
+
+
+def number_of(number: float) -> str:
+    """Return a number short enough for a table, whole ones with separators."""
+    if float(number).is_integer() and abs(number) < _EXACT_BELOW:
+        return f"{int(number):,}"
+    return f"{number:.4g}"
+
+
+def ratio(number: float) -> str:
+    """Return a share of 0 to 1 with two digits; what is not quite 0 or 1 never looks like it."""
+    if 0 < number < _SMALLEST_SHOWN:
+        return "under 0.01"
+    return "0.99" if _LARGEST_SHOWN < number < 1 else f"{number:.2f}"
+
+
+def clock(moment: datetime | None) -> str:
+    """Return the time of day in UTC."""
+    return NOTHING if moment is None else moment.strftime("%H:%M:%S")
+
+
+def stamp(moment: datetime | None) -> str:
+    """Return date and time in UTC."""
+    return NOTHING if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def symbol(level: str) -> str:
+    """Return the sign that stands beside a level's word, so that colour is never alone."""
+    return _SYMBOLS.get(level, "?")
+
+
+def worst(verdicts: Iterable[VerdictView]) -> str:
+    """Return the worst level: critical, then warning, then unknown, then ok; unknown if none."""
+    found = {verdict.level for verdict in verdicts}
+    return next((level for level in _LEVELS if level in found), "unknown")
+
+
+def by_level(verdicts: Iterable[VerdictView]) -> list[VerdictView]:
+    """Return the verdicts, worst first, then by scope and signal."""
+    return sorted(verdicts, key=_severity)
+
+
+def _severity(verdict: VerdictView) -> tuple[int, str, str]:
+    place = _LEVELS.index(verdict.level) if verdict.level in _LEVELS else 0
+    return place, verdict.scope, verdict.signal
+
+
+def withheld(breakers: Iterable[BreakerView]) -> list[BreakerView]:
+    """Return the breakers that keep traffic out, or are under a person's hand."""
+    return [row for row in breakers if row.effective_ratio < 1 or row.override is not None]
+
+
+def state(breaker: BreakerView) -> str:
+    """Return the state to show: a tier that lets a part in sheds, whatever its machine calls it."""
+    by_itself = breaker.override is None and not breaker.target
+    if by_itself and 0 < breaker.effective_ratio < 1 and breaker.shown_state != "half_open":
+        return "sheds"
+    return breaker.shown_state
+
+
+def mood(tier: TierView) -> str:
+    """Return the level that a tier's heading shows: its worst verdict, critical if it sheds."""
+    return "critical" if withheld(tier.breakers) else worst(tier.verdicts)

@@ -1,0 +1,217 @@
+"""The invariants of the breaker, in any order of evaluations, time, people, failures, restarts.
+
+I1 guard, I3 (epoch, seq) rises, I5 half open ends, I6 the ramp rises, I7 overrides rule and end,
+I8 a restart never lengthens an open time, I9 missing data never opens, I10 observe sends nothing,
+I11 trips a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from alerts.breaker.guard import limit, velocity
+from alerts.breaker.parameters import BreakerParameters
+from alerts.breaker.records import Breaker, Forced, Key, Mode, State
+from alerts.journal import JournalError
+from tests.alerts.breaker.scene import Scene, targets
+
+CAUSES = st.sampled_from(
+    ["kv_cache_saturated", "engine_stalled", "logits_corrupted", "slots_saturated", "input_drift"]
+)
+SPOTS = st.integers(min_value=0, max_value=9)
+
+
+class BreakerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.numbers: dict[Key, tuple[int, int]] = {}
+        self.trips: list[datetime] = []
+
+    @initialize(
+        size=st.integers(min_value=1, max_value=7), mode=st.sampled_from(["observe", "enforce"])
+    )
+    def begin(self, size: int, mode: Mode) -> None:
+        parameters = BreakerParameters(warmup_seconds=0, breach_n=2, breach_m=3, ramp_evaluations=1)
+        self.scene = Scene(size, mode, parameters)
+        self.run(self.scene.start())
+
+    def run(self, work: Coroutine[Any, Any, object]) -> None:
+        before = self.machines()
+        seen = len(self.scene.disk.transitions)
+        self.loop.run_until_complete(work)
+        self.check(before, self.machines(), seen)
+
+    def machines(self) -> dict[Key, Breaker]:
+        controller = self.scene.controller
+        return {**controller.breakers, **controller.shadows}
+
+    def target(self, spot: int) -> str:
+        return list(targets(self.scene.size))[spot % self.scene.size]
+
+    @rule(spot=SPOTS, cause=CAUSES)
+    def breach(self, spot: int, cause: str) -> None:
+        self.run(self.scene.scrape(self.target(spot), cause))
+
+    @rule(spot=SPOTS, cause=CAUSES, times=st.integers(min_value=2, max_value=4))
+    def breach_on(self, spot: int, cause: str, times: int) -> None:
+        for _ in range(times):
+            self.scene.clock.forward(5)
+            self.run(self.scene.scrape(self.target(spot), cause))
+
+    @rule()
+    def all_well(self) -> None:
+        self.run(self.scene.all_well())
+
+    @rule(spot=SPOTS)
+    def missing(self, spot: int) -> None:
+        key = Key("chat", self.target(spot))
+        before = self.machines()[key]
+        self.run(self.scene.scrape(key.target, ok=False))
+        assert self.machines()[key] == before  # I9
+
+    @rule(seconds=st.sampled_from([1, 7, 35, 130, 400]))
+    def time_passes(self, seconds: int) -> None:
+        self.scene.clock.forward(seconds)
+        for _ in range(3):
+            self.run(self.scene.controller.tick())
+
+    @rule()
+    def silence(self) -> None:
+        """Data goes missing for long: I9 over time, nothing closed ever opens."""
+        closed = {key for key, breaker in self.machines().items() if breaker.state is State.CLOSED}
+        for _ in range(20):
+            self.scene.clock.forward(30)
+            self.run(self.scene.controller.tick())
+        now = self.machines()
+        assert all(now[key].state is State.CLOSED for key in closed)
+
+    @rule(spot=SPOTS, forced=st.sampled_from(["forced_open", "forced_closed"]), tier=st.booleans())
+    def force(self, spot: int, forced: Forced, tier: bool) -> None:
+        if self.scene.mode == "enforce":
+            key = Key("chat", "" if tier else self.target(spot))
+            self.run(self.forced(key, forced))
+
+    async def forced(self, key: Key, forced: Forced) -> None:
+        override = self.scene.controller.override
+        try:
+            await override(key, forced, actor="ana", reason="a test", seconds=300)
+        except JournalError:
+            assert self.scene.disk.full
+
+    @rule(spot=SPOTS)
+    def release(self, spot: int) -> None:
+        key = Key("chat", self.target(spot))
+        self.run(self.scene.controller.release(key, actor="ana", reason="a test"))
+
+    @rule(full=st.booleans())
+    def disk(self, full: bool) -> None:
+        self.scene.disk.full = full
+
+    @rule(seconds=st.sampled_from([0, 20, 200]))
+    def killed_and_restarted(self, seconds: int) -> None:
+        self.scene.disk.full = False
+        persisted = dict(self.scene.disk.breakers)
+        self.scene.clock.forward(seconds)
+        self.trips = []  # the velocity guard starts anew
+        self.run(self.scene.restart())
+        for key, breaker in self.machines().items():
+            before = persisted.get(key)
+            if before is None or before.state is not State.OPEN or not key.target:
+                continue
+            passed = before.open_until is None or before.open_until <= self.scene.clock()
+            expected = State.HALF_OPEN if passed else State.OPEN
+            assert breaker.state is expected
+            assert passed or breaker.open_until == before.open_until  # I8
+
+    def check(self, before: dict[Key, Breaker], after: dict[Key, Breaker], seen: int) -> None:
+        for key, breaker in after.items():
+            numbers = (breaker.epoch, breaker.seq)
+            assert numbers >= self.numbers.get(key, (0, 0))  # I3
+            if key in before and before[key].effective_ratio != breaker.effective_ratio:
+                assert numbers > self.numbers[key]  # I3
+            self.numbers[key] = numbers
+            if key in before:
+                self.check_step(before[key], breaker)
+        for transition in self.scene.disk.transitions[seen:]:
+            self.check_trip(transition.kind, transition.before, transition.after)
+
+    def check_step(self, before: Breaker, after: Breaker) -> None:
+        same_override = before.override is not None and before.override == after.override
+        if same_override:
+            assert before.effective_ratio == after.effective_ratio  # I7
+        both = State.HALF_OPEN is before.state is after.state
+        if both and before.epoch == after.epoch and before.override == after.override:
+            assert after.ramp_step >= before.ramp_step  # I6
+            assert after.admit_ratio >= before.admit_ratio  # I6
+
+    def check_trip(self, kind: str, before: Breaker, after: Breaker) -> None:
+        trip = kind in {"open", "would_open"} and before.state is State.CLOSED
+        if not trip or not after.key.target or after.cause is None:
+            return
+        self.trips.append(after.changed_at or self.scene.clock())
+        machines = self.machines()
+        out = [k for k, b in machines.items() if k.target and b.state is not State.CLOSED]
+        most = limit(self.scene.size, after.cause.kind, self.scene.parameters)
+        assert len(out) <= most  # I1
+        assert len(out) < self.scene.size  # I1: never the last
+        minute = timedelta(minutes=1)
+        lately = [at for at in self.trips if self.scene.clock() - at < minute]
+        assert len(lately) <= velocity(self.scene.size, self.scene.parameters)  # I11
+        assert after.cause.kind != "quality"
+
+    @invariant()
+    def half_open_and_overrides_end(self) -> None:
+        if not hasattr(self, "scene") or self.scene.disk.full:
+            return
+        longest = self.scene.parameters.half_open_deadline_seconds
+        for breaker in self.machines().values():
+            if breaker.state is State.HALF_OPEN:  # I5
+                assert breaker.half_open_deadline is not None
+                ahead = breaker.half_open_deadline - self.scene.clock()
+                assert ahead <= timedelta(seconds=longest)
+            if breaker.override is not None:  # I7: ended on the first tick after its time
+                override = breaker.override
+                assert override.expires_at <= override.since + timedelta(seconds=300)
+
+    @invariant()
+    def observe_sends_nothing(self) -> None:
+        if hasattr(self, "scene") and self.scene.mode == "observe":  # I10
+            assert self.scene.disk.deliveries == {}
+            assert all(b.effective_ratio == 1 for b in self.scene.controller.breakers.values())
+            assert all(row.dry_run for row in self.scene.disk.transitions)
+            document = json.loads(self.scene.controller.state_document().encode())
+            assert {entry["admit_ratio"] for entry in document["targets"]} == {1.0}
+
+    @invariant()
+    def what_is_persisted_is_what_is_in_force(self) -> None:
+        if not hasattr(self, "scene") or not self.scene.controller.journal_writable:
+            return
+        for key, breaker in self.scene.controller.breakers.items():
+            written = self.scene.disk.breakers.get(key)
+            if breaker.effective_ratio < 1:
+                assert written is not None
+                assert (written.seq, written.effective_ratio) == (
+                    breaker.seq,
+                    breaker.effective_ratio,
+                )
+
+    def teardown(self) -> None:
+        self.loop.close()
+
+
+TestBreakerMachine = BreakerMachine.TestCase
+TestBreakerMachine.settings = settings(
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

@@ -1,0 +1,165 @@
+"""`baseline create|list|show|promote`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.store import baselines, ticks
+from detectors.records import TIER_SCOPE
+from tests.builders import a_tick
+from tests.collector.cli.world import World, a_service, a_world, writing
+
+RECORDING = Path(str(files("collector.demo"))) / "recordings" / "a-baseline.jsonl.gz"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return a_world(tmp_path)
+
+
+@pytest.fixture
+def some_lines(tmp_path: Path) -> Path:
+    """The first 60 recorded generations, plain."""
+    path = tmp_path / "some.jsonl"
+    with gzip.open(RECORDING, "rb") as packed:
+        path.write_bytes(b"".join(packed.readline() for _ in range(60)))
+    return path
+
+
+def only_id(world: World) -> str:
+    (found,) = json.loads(world.run("baseline", "list", "--json").stdout)
+    return str(found["id"])
+
+
+def test_a_file_of_generations_becomes_a_candidate(world: World, some_lines: Path) -> None:
+    done = world.run(
+        "baseline", "create", str(some_lines), "--tier", "chat", "--requests", "50", "--json"
+    )
+
+    assert done.exit_code == 0, done.output
+    made = {one["scope"]: one for one in json.loads(done.stdout)}
+    assert made["tier"]["requests"] == 60
+    assert made["tier"]["stage"] == "candidate"
+    assert made["tier"]["provenance"] == "file some.jsonl"
+    with writing(world) as session:
+        kept = baselines.get(session, made["tier"]["id"])
+    assert kept.scope == TIER_SCOPE
+    assert kept.signals["prompt_chars"].requests == 60
+
+
+def test_too_few_generations_are_exit_code_3(world: World, some_lines: Path) -> None:
+    done = world.run("baseline", "create", str(some_lines), "--tier", "chat")
+
+    assert done.exit_code == 3
+    assert "60 of 200 requests" in done.stderr
+    assert json.loads(world.run("baseline", "list", "--json").stdout) == []
+
+
+def test_lines_that_cannot_be_read_are_counted_and_the_others_used(
+    world: World, some_lines: Path
+) -> None:
+    with some_lines.open("ab") as file:
+        file.write(b'{"request": 1}\nnonsense\n')
+
+    done = world.run("baseline", "create", str(some_lines), "--tier", "chat", "--requests", "50")
+
+    assert done.exit_code == 0
+    assert "60 generations; refused:" in done.stderr
+
+
+def test_a_broken_gzip_file_is_refused(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "broken.jsonl.gz"
+    path.write_bytes(RECORDING.read_bytes()[:5000])
+
+    done = world.run("baseline", "create", str(path), "--tier", "chat")
+
+    assert done.exit_code == 2
+    assert "cannot be read" in done.stderr
+
+
+def test_a_file_that_is_not_there_is_refused(world: World, tmp_path: Path) -> None:
+    done = world.run("baseline", "create", str(tmp_path / "nowhere"), "--tier", "chat")
+
+    assert done.exit_code == 2
+    assert "cannot be read" in done.stderr
+
+
+def test_kept_ticks_become_a_candidate(world: World) -> None:
+    counted = {"prompt_tokens": np.arange(100.0)}
+    with writing(world) as session:
+        ticks.append(session, [a_tick(counted, number=number) for number in range(3)])
+
+    done = world.run("baseline", "create", "--from-ticks", "--tier", "chat")
+
+    assert done.exit_code == 0, done.output
+    assert "requests=300" in done.stdout
+    assert "from=ticks " in done.stdout
+
+
+def test_file_and_ticks_together_are_refused(world: World, some_lines: Path) -> None:
+    done = world.run("baseline", "create", str(some_lines), "--from-ticks", "--tier", "chat")
+
+    assert done.exit_code == 2
+
+
+def test_a_baseline_is_shown_signal_by_signal(world: World, some_lines: Path) -> None:
+    world.run("baseline", "create", str(some_lines), "--tier", "chat", "--requests", "60")
+
+    plain = world.run("baseline", "show", only_id(world))
+    shown = json.loads(world.run("baseline", "show", only_id(world), "--json").stdout)
+
+    assert "name=prompt_chars" in plain.stdout
+    signals = {one["signal"]: one for one in shown["signals"]}
+    assert signals["prompt_chars"]["requests"] == 60
+    assert signals["prompt_chars"]["median"] <= signals["prompt_chars"]["p99"]
+
+
+def test_an_unknown_baseline_is_refused(world: World) -> None:
+    done = world.run("baseline", "show", "bl_0")
+
+    assert done.exit_code == 2
+    assert "'bl_0' is not in the store" in done.stderr
+
+
+def test_a_promotion_without_a_service_is_done_in_the_database(
+    world: World, some_lines: Path
+) -> None:
+    world.run("baseline", "create", str(some_lines), "--tier", "chat", "--requests", "60")
+    identity = only_id(world)
+
+    done = world.run("baseline", "promote", identity, "--reason", "checked", "--actor", "kim")
+
+    assert done.exit_code == 0
+    assert f"{identity}: active for chat, tier in the database" in done.stdout
+    (found,) = json.loads(world.run("baseline", "list", "--json").stdout)
+    assert (found["stage"], found["author"], found["reason"]) == ("active", "kim", "checked")
+
+
+def test_a_promotion_goes_to_the_service_if_it_answers(tmp_path: Path) -> None:
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        answer = {
+            "id": "bl_1",
+            "tier": "chat",
+            "scope": "tier",
+            "variant": "",
+            "stage": "active",
+            "made_at": "2026-11-29T12:00:00Z",
+            "requests": 300,
+            "provenance": "x",
+            "author": "kim",
+            "reason": "checked",
+            "signals": {"prompt_tokens": 300},
+        }
+        service.answers["/v1/baselines/bl_1/promote"] = (200, answer)
+
+        done = world.run("baseline", "promote", "bl_1", "--reason", "checked", "--actor", "kim")
+
+    assert done.stdout == "bl_1: active for chat, tier\n"
+    assert service.asked[0][2] == {"author": "kim", "reason": "checked"}

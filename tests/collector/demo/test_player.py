@@ -1,0 +1,178 @@
+"""Played pages: gauges as recorded, counters that never fall."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from collector.demo.player import CALM_PARTS, SCENES, Player, Recording, Scene, read_recording
+from collector.demo.recorded import KV_FULL, LOAD, read_pages
+
+Rows = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    return read_recording(read_pages(KV_FULL))
+
+
+@pytest.fixture(scope="module")
+def calm() -> Mapping[str, float]:
+    return read_recording(read_pages(LOAD)[:1]).pages[0].rising
+
+
+def a_player(recording: Recording, calm: Mapping[str, float], start: int = 0) -> Player:
+    return Player(recording, calm=calm, scene=SCENES["normal"], start=start)
+
+
+def samples(page: str) -> tuple[Rows, Rows]:
+    """Return the rising samples and the gauges of a page, as prometheus_client reads them."""
+    rising: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            into = rising if family.type in {"counter", "histogram"} else gauges
+            into[(sample.name, tuple(sorted(sample.labels.items())))] = sample.value
+    return rising, gauges
+
+
+def gauge(page: str, name: str) -> float:
+    _, gauges = samples(page)
+    return sum(value for (found, _), value in gauges.items() if found == name)
+
+
+def shown(player: Player, pages: int) -> list[str]:
+    return [player.next_page() for _ in range(pages)]
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_counters_never_fall_over_loops_and_changes_of_scene(
+    recording: Recording, calm: Mapping[str, float], start: int
+) -> None:
+    player = a_player(recording, calm, start)
+
+    pages = shown(player, 9)
+    player.play(SCENES["kvfull"])
+    pages += shown(player, 19)
+    player.play(SCENES["normal"])
+    pages += shown(player, CALM_PARTS + 3)
+
+    read = [samples(page)[0] for page in pages]
+    falls = [
+        (name, before[name], after[name])
+        for before, after in pairwise(read)
+        for name in before
+        if after[name] < before[name]
+    ]
+    assert falls == []
+    tokens = ("vllm:generation_tokens_total", (("engine", "0"), ("model_name", "tiny")))
+    assert all(after[tokens] > before[tokens] for before, after in pairwise(read))
+
+
+def test_buckets_of_played_histograms_stay_cumulative(
+    recording: Recording, calm: Mapping[str, float]
+) -> None:
+    player = a_player(recording, calm)
+    pages = shown(player, 5)
+    player.play(SCENES["kvfull"])
+    pages += shown(player, 9)
+
+    for page in pages:
+        for family in text_string_to_metric_families(page):
+            if family.type != "histogram":
+                continue
+            last: dict[tuple[tuple[str, str], ...], float] = {}
+            for sample in family.samples:
+                labels = tuple(sorted((k, v) for k, v in sample.labels.items() if k != "le"))
+                if sample.name.endswith("_bucket"):
+                    assert sample.value >= last.get(labels, 0.0)
+                    last[labels] = sample.value
+                elif sample.name.endswith("_count"):
+                    assert sample.value == last[labels]
+
+
+def test_gauges_are_shown_as_recorded(recording: Recording, calm: Mapping[str, float]) -> None:
+    bodies = read_pages(KV_FULL)
+    player = a_player(recording, calm)
+
+    pages = shown(player, 4)
+
+    for body, page in zip([bodies[number] for number in (26, 27, 28, 27)], pages, strict=True):
+        shown_gauges, recorded_gauges = samples(page)[1], samples(body)[1]
+        assert recorded_gauges
+        assert {name: shown_gauges[name] for name in recorded_gauges} == recorded_gauges
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_no_series_of_the_recording_is_ever_missing(
+    recording: Recording, calm: Mapping[str, float], scene: str
+) -> None:
+    player = a_player(recording, calm)
+    player.play(SCENES[scene])
+
+    page = player.next_page()
+
+    heads = [line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")]
+    recorded = [
+        line.rpartition(" ")[0]
+        for line in read_pages(KV_FULL)[-1].splitlines()
+        if not line.startswith("#")
+    ]
+    assert heads == recorded
+
+
+def test_in_the_normal_scene_nothing_waits_and_the_cache_has_room(
+    recording: Recording, calm: Mapping[str, float]
+) -> None:
+    pages = shown(a_player(recording, calm), 8)
+
+    assert {gauge(page, "vllm:num_requests_waiting") for page in pages} == {0.0}
+    assert max(gauge(page, "vllm:kv_cache_usage_perc") for page in pages) < 0.8
+
+
+def test_in_the_full_scene_the_cache_is_full_and_the_queue_grows(
+    recording: Recording, calm: Mapping[str, float]
+) -> None:
+    player = a_player(recording, calm)
+    player.play(SCENES["kvfull"])
+
+    pages = shown(player, 12)
+
+    queue = [gauge(page, "vllm:num_requests_waiting") for page in pages]
+    assert queue[:7] == sorted(set(queue[:7]))
+    assert min(queue[7:]) >= queue[3]
+    assert min(gauge(page, "vllm:kv_cache_usage_perc") for page in pages) > 0.95
+
+
+def test_a_calm_stretch_is_added_whole_after_all_its_parts(
+    recording: Recording, calm: Mapping[str, float]
+) -> None:
+    player = a_player(recording, calm)
+    before = samples(player.next_page())[0]
+
+    after = samples(shown(player, CALM_PARTS)[-1])[0]
+
+    finished = ("vllm:e2e_request_latency_seconds_count", (("engine", "0"), ("model_name", "tiny")))
+    assert after[finished] - before[finished] == 48.0
+
+
+def test_a_scene_that_is_playing_goes_on_when_it_is_asked_for_again(
+    recording: Recording, calm: Mapping[str, float]
+) -> None:
+    player = a_player(recording, calm)
+    player.play(SCENES["kvfull"])
+    shown(player, 3)
+
+    player.play(SCENES["kvfull"])
+
+    assert gauge(player.next_page(), "vllm:num_requests_waiting") == 16.0
+    assert player.scene == "kvfull"
+
+
+def test_a_scene_shows_its_intro_once() -> None:
+    scene = Scene("x", intro=(5, 6), loop=(1, 2))
+
+    assert [scene.page(step) for step in range(7)] == [5, 6, 1, 2, 1, 2, 1]

@@ -1,0 +1,298 @@
+"""The HTTP source against real servers that misbehave: each costs its own slot, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+
+import httpx2
+import pytest
+
+from collector.sources.fetch import Outcome
+from collector.sources.scrape import ScrapeSource, ScrapeTarget, metrics_url
+from detectors.records import Absence
+from detectors.signals import READING_SIGNALS
+from tests.collector.sources.reading_pages import body
+from tests.collector.sources.servers import (
+    NOW,
+    PAGE,
+    Answer,
+    a_source,
+    bomb,
+    dripping,
+    endless,
+    garbage,
+    hanging_up,
+    serving,
+    silence,
+    text,
+    zipped,
+)
+
+pytestmark = pytest.mark.anyio
+MEGABYTE = 1_048_576
+GZIP = "Content-Encoding: gzip\r\n"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient() as made:
+        yield made
+
+
+async def test_a_good_page_becomes_a_reading(client: httpx2.AsyncClient) -> None:
+    async with serving(text(body("vllm-0.32.0-load.txt"))) as server:
+        source = a_source(server.url, client)
+
+        reading = await source.read()
+
+    assert reading.up
+    assert (reading.tier, reading.target, reading.source) == ("chat", "a", "scrape")
+    assert reading.at == NOW
+    assert reading.values["up"] == 1.0
+    assert reading.values["scrape_seconds"] == reading.scrape_seconds > 0.0
+    assert reading.values["requests_waiting"] == 45.0
+    assert reading.histograms["ttft_seconds"].total == 55.0
+    assert reading.identity.engine == "vllm"
+    assert reading.absent["batch_tokens"] is Absence.NO_FAMILY
+    assert source.stats().outcomes == {Outcome.READ: 1}
+    assert source.stats().aliases["kv_cache_usage_ratio"] == "vllm_kv_cache_usage_perc"
+
+
+async def test_the_request_asks_for_classic_text_at_the_right_path(
+    client: httpx2.AsyncClient,
+) -> None:
+    async with serving(text(PAGE)) as server:
+        await a_source(server.url + "/", client).read()
+
+    request = server.requests[0].decode()
+    assert request.startswith("GET /metrics HTTP/1.1\r\n")
+    assert "accept: text/plain;version=0.0.4;q=1, */*;q=0.1" in request.lower()
+    assert "accept-encoding: gzip\r\n" in request.lower()
+
+
+async def test_headers_of_the_target_are_sent(client: httpx2.AsyncClient) -> None:
+    async with serving(text(PAGE)) as server:
+        target = ScrapeTarget("chat", "a", server.url, headers={"Authorization": "Bearer x"})
+        await ScrapeSource(target, client=client, now=lambda: NOW, monotonic=monotonic).read()
+
+    assert b"bearer x" in server.requests[0].lower()
+
+
+async def test_gzip_is_read(client: httpx2.AsyncClient) -> None:
+    async with serving(zipped(PAGE)) as server:
+        reading = await a_source(server.url, client).read()
+
+    assert reading.values["requests_running"] == 3.0
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/html", "text/plain; version=1.0.0", ""])
+async def test_the_content_type_is_not_believed(client: httpx2.AsyncClient, kind: str) -> None:
+    async with serving(text(PAGE, headers=f"Content-Type: {kind}\r\n")) as server:
+        reading = await a_source(server.url, client).read()
+
+    assert reading.up
+    assert reading.values["requests_running"] == 3.0
+
+
+FAILURES: dict[str, tuple[Callable[[], Answer], Outcome, str]] = {
+    "silent": (lambda: silence, Outcome.TIMEOUT, "no whole answer within 0.3 s"),
+    "dripping": (lambda: dripping, Outcome.TIMEOUT, "no whole answer within 0.3 s"),
+    "hanging up": (lambda: hanging_up, Outcome.CONNECTION, "broke before a page came"),
+    "not HTTP": (lambda: garbage, Outcome.CONNECTION, "broke before a page came"),
+    "500": (lambda: text(PAGE, status="500 Oops"), Outcome.STATUS, "answered 500 Oops: expected"),
+    "404": (lambda: text(b"", status="404 No"), Outcome.STATUS, "no metrics page there"),
+    "redirect": (
+        lambda: text(b"", status="307 Moved", headers="Location: /metrics/\r\n"),
+        Outcome.REDIRECT,
+        "a redirect to '/metrics/'",
+    ),
+    "html": (lambda: text(b"<!doctype html><p>hi</p>"), Outcome.HTML, "answered HTML, not metrics"),
+    "json": (lambda: text(b'{"detail":"No"}'), Outcome.JSON, "answered JSON, not metrics"),
+    "text": (lambda: text(b"pong\n"), Outcome.NOT_METRICS, "without one metrics line"),
+    "binary": (lambda: text(b"\0\xff" * 500), Outcome.NOT_METRICS, "without one metrics line"),
+    "short gzip": (lambda: zipped(PAGE * 50, keep=40), Outcome.GZIP, "gzip: it ends early"),
+    "no gzip": (lambda: text(PAGE, headers=GZIP), Outcome.GZIP, "broken gzip"),
+    "brotli": (
+        lambda: text(PAGE, headers="Content-Encoding: br\r\n"),
+        Outcome.ENCODING,
+        "only gzip was offered",
+    ),
+    "bomb": (lambda: bomb(40 * MEGABYTE), Outcome.TOO_LARGE, "larger than 4,194,304 bytes"),
+    "endless": (lambda: endless(100 * MEGABYTE), Outcome.TOO_LARGE, "larger than 4,194,304 bytes"),
+    "no body": (lambda: text(b"", length=500), Outcome.CONNECTION, "the connection broke"),
+    "half a line": (
+        lambda: text(PAGE[:20], length=500),
+        Outcome.CONNECTION,
+        "broke before the first whole line",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+async def test_trouble_of_the_target_is_a_reading_with_a_problem(
+    client: httpx2.AsyncClient, kind: str
+) -> None:
+    answer, outcome, words = FAILURES[kind]
+    async with serving(answer()) as server:
+        quick = outcome is Outcome.TIMEOUT
+        source = a_source(
+            server.url, client, timeout_seconds=0.3 if quick else 20.0, max_bytes=4 * MEGABYTE
+        )
+
+        reading = await source.read()
+
+    assert not reading.up
+    assert words in reading.problem
+    assert reading.values["up"] == 0.0
+    assert set(reading.absent.values()) == {Absence.SCRAPE_FAILED}
+    assert len(reading.absent) == len(READING_SIGNALS) - 2
+    assert source.stats().outcomes == {outcome: 1}
+
+
+async def test_a_refused_connection_and_a_bad_url_are_told(client: httpx2.AsyncClient) -> None:
+    async with serving(silence) as server:
+        closed = server.url
+
+    refused = await a_source(closed, client).read()
+    strange = await a_source("ftp://127.0.0.1/metrics", client).read()
+
+    assert "cannot connect" in refused.problem
+    assert "expected http:// or https://" in strange.problem
+
+
+async def test_a_page_that_ends_early_is_used_up_to_its_last_whole_line(
+    client: httpx2.AsyncClient,
+) -> None:
+    page = body("vllm-0.32.0-load.txt")
+    async with serving(text(page[:30_000], length=len(page))) as server:
+        source = a_source(server.url, client)
+
+        reading = await source.read()
+
+    assert reading.up
+    assert reading.values["requests_waiting"] == 45.0
+    assert reading.absent["e2e_seconds"] is Absence.SCRAPE_FAILED
+    assert source.stats().outcomes == {Outcome.CUT: 1}
+    assert source.stats().skipped["cut"] == 1
+
+
+async def test_an_empty_answer_is_up_with_no_data(client: httpx2.AsyncClient) -> None:
+    async with serving(text(b"")) as server:
+        source = a_source(server.url, client)
+
+        reading = await source.read()
+
+    assert reading.up
+    assert set(reading.absent.values()) == {Absence.NO_DATA}
+    assert source.stats().outcomes == {Outcome.NO_DATA: 1}
+
+
+async def test_a_large_page_does_not_hold_the_loop(client: httpx2.AsyncClient) -> None:
+    page = b"# nothing of interest\n" * 400_000 + PAGE
+    async with serving(text(page)) as server:
+        source = a_source(server.url, client)
+        read = asyncio.create_task(source.read())
+        longest, before = 0.0, monotonic()
+        while not read.done():
+            await asyncio.sleep(0.001)
+            longest, before = max(longest, monotonic() - before), monotonic()
+
+        reading = await read
+
+    assert reading.values["requests_running"] == 3.0
+    assert longest < 0.25, "8.8 MB parsed in one go would take longer on a busy machine"
+
+
+async def test_a_bad_target_costs_its_own_slot_only(client: httpx2.AsyncClient) -> None:
+    async with serving(silence) as silent, serving(endless(100 * MEGABYTE)) as huge:
+        async with serving(text(PAGE)) as good:
+            bad = [
+                asyncio.create_task(a_source(url, client, timeout_seconds=20.0).read())
+                for url in (silent.url, silent.url, huge.url)
+            ]
+            await asyncio.sleep(0)
+            started = monotonic()
+
+            readings = [await a_source(good.url, client).read() for _ in range(5)]
+
+            took = monotonic() - started
+        for task in bad:
+            task.cancel()
+        await asyncio.gather(*bad, return_exceptions=True)
+
+    assert all(reading.up for reading in readings)
+    assert took < 3.0
+
+
+async def test_being_cancelled_is_not_swallowed(client: httpx2.AsyncClient) -> None:
+    async with serving(silence) as server:
+        task = asyncio.create_task(a_source(server.url, client).read())
+        await asyncio.sleep(0.05)
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_failed_scrape_keeps_identity_and_counters(client: httpx2.AsyncClient) -> None:
+    answers = [text(body("vllm-0.32.0-load.txt")), text(b"", status="503 Unavailable")]
+
+    async def in_turn(writer: asyncio.StreamWriter) -> None:
+        await answers[min(len(server.requests) - 1, 1)](writer)
+
+    async with serving(in_turn) as server:
+        source = a_source(server.url, client)
+        before = await source.read()
+        failed = await source.read()
+
+    assert not failed.up
+    assert failed.identity == before.identity
+    assert source.stats().outcomes == {Outcome.READ: 1, Outcome.STATUS: 1}
+    assert source.stats().series > 0
+
+
+async def test_configured_capacities_are_in_the_reading(client: httpx2.AsyncClient) -> None:
+    async with serving(text(body("tgi-3.3-full-2025-09.txt"))) as server:
+        target = ScrapeTarget("chat", "a", server.url, request_slots=128, batch_token_budget=16_000)
+        source = ScrapeSource(target, client=client, now=lambda: NOW, monotonic=monotonic)
+
+        reading = await source.read()
+
+    assert reading.values["request_slots"] == 128.0
+    assert reading.values["kv_cache_usage_ratio"] == 0.0
+
+
+async def test_further_wanted_signals_are_told_absent(client: httpx2.AsyncClient) -> None:
+    async with serving(text(PAGE)) as server:
+        source = ScrapeSource(
+            ScrapeTarget("chat", "a", server.url),
+            client=client,
+            now=lambda: NOW,
+            monotonic=monotonic,
+            wanted=frozenset({"gpu_temperature_celsius"}),
+        )
+
+        reading = await source.read()
+
+    assert reading.absent["gpu_temperature_celsius"] is Absence.NO_FAMILY
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://a:8000", "http://a:8000/metrics"),
+        ("http://a:8000/?x=1", "http://a:8000/metrics?x=1"),
+        ("http://a/tgi/metrics", "http://a/tgi/metrics"),
+    ],
+)
+async def test_a_url_without_a_path_gets_the_usual_one(url: str, expected: str) -> None:
+    assert metrics_url(url) == expected
+
+
+async def test_an_unknown_engine_is_refused_before_serving(client: httpx2.AsyncClient) -> None:
+    target = ScrapeTarget("chat", "a", "http://127.0.0.1", engine="sglang")
+
+    with pytest.raises(ValueError, match="expected auto or one of vllm, tgi"):
+        ScrapeSource(target, client=client, now=lambda: NOW, monotonic=monotonic)

@@ -1,0 +1,142 @@
+"""The engine that hangs behind a healthy page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from detectors.records import Level, Reading, Verdict
+from detectors.stalled import StalledConfig
+from tests.builders import a_reading
+from tests.detectors.recordings import judged
+
+
+def scrape(
+    seconds: float,
+    *,
+    made: float = 500,
+    taken: float = 100,
+    running: float = 4,
+    waiting: float = 0,
+) -> Reading:
+    return a_reading(
+        {
+            "requests_running": running,
+            "requests_waiting": waiting,
+            "generation_tokens_total": made,
+            "prompt_tokens_total": taken,
+        },
+        seconds=seconds,
+    )
+
+
+def verdicts(readings: list[Reading]) -> list[Verdict]:
+    return judged(StalledConfig().build(), readings)
+
+
+def last(readings: list[Reading]) -> Level:
+    return verdicts(readings)[-1].level
+
+
+def test_work_without_tokens_warns_after_half_a_minute_and_is_critical_after_one() -> None:
+    found = [verdict.level for verdict in verdicts([scrape(5.0 * i) for i in range(14)])]
+
+    assert found.index(Level.WARNING) == 7  # 35 s
+    assert found.index(Level.CRITICAL) == 13  # 65 s
+
+
+@pytest.mark.parametrize("moving", ["made", "taken"])
+def test_either_counter_that_jumps_is_progress(moving: str) -> None:
+    quiet = [scrape(5.0 * i) for i in range(12)]
+    jumped = {"made": 500.0, "taken": 100.0}
+    jumped[moving] += 1
+    after = [scrape(60 + 5.0 * i, **jumped) for i in range(10)]
+
+    assert last(quiet + after[:6]) is Level.OK
+    assert last(quiet + after) is Level.WARNING
+
+
+def test_an_engine_without_work_is_never_stalled() -> None:
+    assert last([scrape(5.0 * i, running=0) for i in range(100)]) is Level.OK
+
+
+def test_a_queue_in_front_of_an_empty_batch_is_work() -> None:
+    assert last([scrape(5.0 * i, running=0, waiting=3) for i in range(20)]) is Level.CRITICAL
+
+
+def test_idle_time_between_two_requests_does_not_add_up() -> None:
+    readings = []
+    for turn in range(10):
+        readings += [scrape(100.0 * turn, running=0), scrape(100.0 * turn + 5)]
+        readings.append(scrape(100.0 * turn + 30))
+
+    assert {verdict.level for verdict in verdicts(readings)} == {Level.OK}
+
+
+def test_a_cold_engine_is_given_longer() -> None:
+    cold = [scrape(5.0 * i, made=0, taken=0) for i in range(70)]
+
+    found = [verdict.level for verdict in verdicts(cold)]
+
+    assert Level.CRITICAL not in found[:60]  # up to 295 s
+    assert found[61] is Level.CRITICAL  # 305 s
+    assert "cold" in verdicts(cold)[40].reason
+
+
+def test_the_first_token_makes_a_cold_engine_warm() -> None:
+    cold = [scrape(5.0 * i, made=0, taken=0) for i in range(20)]
+    warm = [scrape(100 + 5.0 * i, made=1, taken=0) for i in range(14)]
+
+    assert last(cold + warm) is Level.CRITICAL
+
+
+def test_an_engine_that_reports_nothing_running_in_its_first_step_is_not_stalled() -> None:
+    readings = [scrape(0.4 * i, made=0, taken=0, running=0) for i in range(500)]
+
+    assert last(readings) is Level.OK
+
+
+def test_a_restart_starts_a_cold_engine_anew() -> None:
+    quiet = [scrape(5.0 * i) for i in range(12)]
+    again = [replace(scrape(60), restarted=True), *(scrape(65 + 5.0 * i) for i in range(20))]
+
+    assert last(quiet + again) is Level.OK
+
+
+def test_time_without_usable_scrapes_does_not_count() -> None:
+    before = [scrape(5.0 * i) for i in range(5)]
+    failed = [a_reading(problem="timed out", seconds=25 + 5.0 * i) for i in range(100)]
+    after = [scrape(600)]
+
+    found = verdicts(before + failed + after)
+
+    assert found[50].level is Level.UNKNOWN
+    assert "timed out" in found[50].reason
+    assert found[-1].statistic == 20.0
+
+
+def test_failed_scrapes_in_between_do_not_hide_a_stall() -> None:
+    readings = []
+    for i in range(40):
+        readings.append(scrape(15.0 * i))
+        readings.append(scrape(15.0 * i + 5))
+        readings.append(a_reading(problem="timed out", seconds=15.0 * i + 10))
+
+    assert last(readings[:-1]) is Level.CRITICAL
+
+
+def test_without_the_waiting_gauge_running_alone_decides() -> None:
+    values = {
+        "requests_running": 1.0,
+        "generation_tokens_total": 5.0,
+        "prompt_tokens_total": 5.0,
+    }
+
+    assert last([a_reading(values, seconds=5.0 * i) for i in range(14)]) is Level.CRITICAL
+
+
+def test_cold_must_not_be_shorter_than_quiet() -> None:
+    with pytest.raises(ValidationError, match="cold_seconds 10 must not be under"):
+        StalledConfig(cold_seconds=10)
