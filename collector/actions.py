@@ -123,13 +123,12 @@ class RaiseAlerts:
         page: MetricsPage,
         now: Callable[[], datetime],
         settings: PolicySettings,
-        listeners: Sequence[Callable[[Sequence[Change]], None]] = (),
     ) -> None:
         self.memory = PolicyMemory()
+        self.listeners: Sequence[Callable[[Sequence[Change]], None]] = ()
         self._page = page
         self._now = now
         self._settings = settings
-        self._listeners = listeners
         self._waiting: dict[tuple[str, object], Verdict] = {}
 
     async def take(
@@ -150,6 +149,6 @@ class RaiseAlerts:
         for tier, cause, level in counts(self.memory):
             self._page.set(ALERT_ACTIVE, {"tier": tier, "cause": cause}, level)
         if changes:
-            for listener in self._listeners:
+            for listener in self.listeners:
                 listener(changes)
         return changes

@@ -41,13 +41,12 @@ class BaselineKeeper:
         state: State,
         store: BaselineStore,
         now: Callable[[], datetime],
-        auto_promote: Mapping[str, bool],
-        needed: Mapping[str, int],
     ) -> None:
         self._state = state
         self._store = store
         self._now = now
-        self.configure(auto_promote=auto_promote, needed=needed)
+        self._auto_promote: Mapping[str, bool] = {}
+        self._needed: Mapping[str, int] = {}
 
     def configure(self, *, auto_promote: Mapping[str, bool], needed: Mapping[str, int]) -> None:
         """Take over the settings of a new configuration."""

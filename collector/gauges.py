@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 
 from alerts.breaker.records import Breaker, Entry, Key
-from collector.api.parts import Parts, Reloaded
 from collector.health import Condition
 from collector.ingest.records import Decoded
+from collector.parts import Parts, Reloaded
 from collector.sources.scrape import ScrapeSource
 from exporters.catalog import (
     BASELINE_MADE,

@@ -26,6 +26,7 @@ OLDEST_SECONDS = 600.0  # evidence from before that says nothing of now
 _AT_ONCE = 200  # memories turned to bytes before others get a turn on the loop
 _CLOCK = "clock"
 _POLICY = "policy"
+_POSITION = "position:"
 
 
 class Memories:
@@ -56,8 +57,8 @@ class Memories:
             for tier, found in detectors.items()
         }
 
-    async def write(self, alerts: PolicyMemory) -> None:
-        """Write every memory, in a thread.
+    async def write(self, alerts: PolicyMemory, positions: Mapping[str, bytes]) -> None:
+        """Write every memory, in a thread; `positions` are those of followed files, by path.
 
         Raises:
             SnapshotError: If the file cannot be written.
@@ -65,6 +66,7 @@ class Memories:
         sections = {
             _CLOCK: repr(self._monotonic()).encode(),
             _POLICY: policy.save(alerts),
+            **{_POSITION + path: data for path, data in positions.items()},
         }
         for number, (place, memory) in enumerate(list(self._state.memories.items())):
             detector = self._detectors.get(place[1], {}).get(place[0])
@@ -74,6 +76,18 @@ class Memories:
                 await asyncio.sleep(0)
         await asyncio.to_thread(snapshot.write, self._path, sections, self._now())
         self.written_monotonic = self._monotonic()
+
+    def positions(self) -> dict[str, bytes]:
+        """Return the saved positions of followed files, by path, however old."""
+        try:
+            sections = snapshot.read(self._path).sections if self._path.exists() else {}
+        except SnapshotError:
+            return {}  # `read` logs it
+        return {
+            name.removeprefix(_POSITION): data
+            for name, data in sections.items()
+            if name.startswith(_POSITION)
+        }
 
     def read(self) -> PolicyMemory:
         """Restore what a snapshot holds into the state; return the alerts' memory."""
@@ -95,7 +109,7 @@ class Memories:
         return alerts
 
     def _restore(self, name: str, data: bytes) -> bool:
-        if name in {_CLOCK, _POLICY}:
+        if name in {_CLOCK, _POLICY} or name.startswith(_POSITION):
             return False
         try:
             kind, tier, target = json.loads(name)

@@ -1,12 +1,15 @@
 """The data path: observation -> state -> detector -> verdict -> actions.
 
 Read `detectors/records.py` first. Two ways in: `take_reading` once per completed scrape of a
-target, `take_batch` for generations, which are only counted until `close_tick` judges them. All
-of it runs on the event loop; a failing detector or action is counted and holds up nothing else.
+target, `take_batch` for generations, which are only counted until `close_tick` judges them. A
+scrape is judged on the event loop, at once; a tick in a thread, as building the verdicts of many
+streams takes longer than the loop may be held (detectors are pure, so nothing is shared). A failing
+detector or action is counted and holds up nothing else.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -34,16 +37,23 @@ class Pipeline:
         self,
         *,
         state: State,
-        reading_detectors: Mapping[str, Sequence[ReadingDetector[Any]]],
-        tick_detectors: Mapping[str, Sequence[TickDetector[Any]]],
         actions: Sequence[Action],
         health: Health,
     ) -> None:
         self.state = state
-        self._reading_detectors = reading_detectors
-        self._tick_detectors = tick_detectors
         self._actions = actions
         self._health = health
+        self._reading_detectors: Mapping[str, Sequence[ReadingDetector[Any]]] = {}
+        self._tick_detectors: Mapping[str, Sequence[TickDetector[Any]]] = {}
+
+    def use(
+        self,
+        reading_detectors: Mapping[str, Sequence[ReadingDetector[Any]]],
+        tick_detectors: Mapping[str, Sequence[TickDetector[Any]]],
+    ) -> None:
+        """Judge with these detectors, by tier, from the next observation on."""
+        self._reading_detectors = reading_detectors
+        self._tick_detectors = tick_detectors
 
     async def take_reading(self, reading: Reading) -> list[Verdict]:
         """Judge one completed scrape, at once."""
@@ -74,7 +84,7 @@ class Pipeline:
                 with self._health.watch(f"detector:{detector.name}"):
                     place = (detector.name, panel.tier, "")
                     memory = self.state.memory(place, detector.start)
-                    memory, found = detector.step(memory, panel)
+                    memory, found = await asyncio.to_thread(detector.step, memory, panel)
                     self.state.remember(place, memory)
                     verdicts.extend(found)
         await self._act(verdicts, None)

@@ -7,26 +7,27 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
+
+import httpx2
 
 from alerts.alertmanager import Pusher
 from alerts.breaker.records import Key
 from alerts.delivery.worker import DeliveryWorker
 from collector.actions import KeepHistory, RaiseAlerts
-from collector.api.parts import Parts
 from collector.config import Config
+from collector.following import Following, save_position
 from collector.gauges import show_breakers, show_parts, show_sources
 from collector.health import Health
-from collector.ingest.follower import Follower
 from collector.loops import Every, LoopLag, repeat
 from collector.memories import Memories
+from collector.parts import Parts
 from collector.pipeline import Pipeline
 from collector.sources.polling import Schedule, poll
 from collector.sources.scrape import ScrapeSource
 from collector.store import ticks
 from collector.store.lock import ControllerLock
 from collector.store.retention import Ages, sweep
-from detectors.records import Tick
+from detectors.records import Reading, Tick
 from exporters.catalog import LOOP_LAG, SNAPSHOT_AGE, TICKS_LOST
 
 _LOG = logging.getLogger(__name__)
@@ -38,10 +39,17 @@ SCRAPE_JITTER = 1.0  # spread the targets' first scrapes over a whole interval
 UNSTORED_MOST = 720  # ticks' rows kept for a store that cannot be written: an hour of one lane
 
 
-class Closable(Protocol):
-    """Anything that is closed when the service stops."""
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """One HTTP client a purpose, so that no purpose can use up another's connections."""
 
-    async def aclose(self) -> None: ...
+    scrape: httpx2.AsyncClient
+    webhook: httpx2.AsyncClient
+    alertmanager: httpx2.AsyncClient
+
+    async def aclose(self) -> None:
+        for client in (self.scrape, self.webhook, self.alertmanager):
+            await client.aclose()
 
 
 @dataclass(slots=True)
@@ -54,17 +62,17 @@ class Service:
     health: Health
     history: KeepHistory
     alerts: RaiseAlerts
-    pusher: Pusher | None
     worker: DeliveryWorker
     memories: Memories
     lock: ControllerLock
     lag: LoopLag
-    sources: Mapping[Key, ScrapeSource]
-    followers: tuple[Follower, ...]
-    clients: tuple[Closable, ...]
+    clients: Clients
     monotonic: Callable[[], float]
     rng: Random
     on_lost_lock: Callable[[], None]
+    pusher: Pusher | None = None
+    sources: Mapping[Key, ScrapeSource] = field(default_factory=dict)
+    followings: tuple[Following, ...] = ()
     unstored: list[Tick] = field(default_factory=list)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _polls: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
@@ -86,8 +94,8 @@ class Service:
             self._run(repeat(every, health=self.health, monotonic=self.monotonic))
         self._run(self.lag.run())
         self._run(self.worker.run())
-        for follower in self.followers:
-            self._run(follower.run())
+        for following in self.followings:
+            self._run(following.run())
         self.poll_sources()
         self.parts.missing.clear()
         _LOG.info("service started", extra={"targets": len(self.sources)})
@@ -114,18 +122,23 @@ class Service:
                 self._polls[key] = asyncio.ensure_future(
                     poll(
                         source,
-                        self.pipeline.take_reading,
+                        self.take_reading,
                         schedule,
                         monotonic=self.monotonic,
                         sleep=asyncio.sleep,
                     )
                 )
 
-    def replace_source(self, key: Key) -> None:
-        """Let a source that was made anew take over its target."""
-        polling = self._polls.pop(key, None)
-        if polling is not None:
+    async def take_reading(self, reading: Reading) -> None:
+        """Judge one completed scrape; nothing that goes wrong ends the polling of its target."""
+        with self.health.watch("pipeline"):
+            await self.pipeline.take_reading(reading)
+
+    def stop_polling(self) -> None:
+        """Stop every poll; `poll_sources` starts those of the present sources."""
+        for polling in self._polls.values():
             polling.cancel()
+        self._polls.clear()
 
     async def close_tick(self) -> None:
         """Close the tick, judge it, store its counts, make baselines, settle alerts."""
@@ -186,7 +199,12 @@ class Service:
 
     async def write_snapshot(self) -> None:
         """Write detector memories to their file."""
-        await self.memories.write(self.alerts.memory)
+        positions = {
+            following.name: save_position(following.follower.position)
+            for following in self.followings
+            if following.follower.position is not None
+        }
+        await self.memories.write(self.alerts.memory, positions)
 
     async def sweep(self) -> None:
         """Enforce retention."""
@@ -219,8 +237,7 @@ class Service:
             await self.close_tick()
             await self.write_snapshot()
         await self.parts.intake.close()
-        for client in self.clients:
-            await client.aclose()
+        await self.clients.aclose()
         with self.health.watch("lock"):
             await self.lock.release()
         await self.parts.store.close()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from alerts.breaker.records import Breaker, Transition
-from collector.api.parts import Parts, TierFacts
 from collector.api.shapes import BaselineProgressOut, SignalOut, TargetOut
 from collector.api.tiers import tier_out
 from collector.health import Health
+from collector.parts import Parts, TierFacts
 from collector.web.view import (
     BaselineView,
     BreakerView,

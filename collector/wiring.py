@@ -5,40 +5,57 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from random import Random, SystemRandom
 
 import httpx2
 
 from alerts.alertmanager import Pusher, PushSettings
-from alerts.breaker.book import TierSetup
 from alerts.breaker.controller import Controller
-from alerts.breaker.payload import Route
-from alerts.breaker.records import Key
-from alerts.delivery.worker import DeliveryWorker
+from alerts.breaker.records import Entry
+from alerts.delivery.egress import resolve_by_system
+from alerts.delivery.endpoint import Endpoint
+from alerts.delivery.worker import DeliveryWorker, a_client
 from alerts.policy import PolicySettings
+from collector.access import Access
 from collector.actions import KeepHistory, RaiseAlerts, ShowMetrics, TellBreakers
-from collector.api.access import Access, read_access
-from collector.api.parts import Parts, Reloaded, TierFacts
+from collector.api.ingest import defaults_of
 from collector.baselines import BaselineKeeper
-from collector.config import Config
+from collector.config import Config, FollowConfig
+from collector.following import Following, load_position
 from collector.gauges import show_build, show_condition, show_entry, show_reload
 from collector.health import Health
+from collector.ingest.follower import Follower
 from collector.ingest.intake import Intake
+from collector.ingest.records import Limits
 from collector.loops import LoopLag
 from collector.memories import Memories
+from collector.parts import Parts, Reloaded
 from collector.pipeline import Pipeline
-from collector.service import Service
+from collector.service import Clients, Service
+from collector.setups import (
+    checked,
+    detectors_by_tier,
+    routes,
+    scrape_targets,
+    snapshot_path,
+    tier_facts,
+    tier_setups,
+    without_user,
+)
 from collector.sources.fetch import FetchLimits
 from collector.sources.scrape import ScrapeSource, ScrapeTarget
-from collector.state import State
-from collector.store import Store
-from collector.store.lock import ControllerLock, take_lock
-from collector.store.session import database_file
+from collector.state import Lane, State
+from collector.store import Store, ticks
+from collector.store import baselines as stored_baselines
+from collector.store.lock import ControllerLock, ControllerLockedError, take_lock
 from collector.store.thinning import Thinning
 from collector.verdicts import NewestVerdicts
-from detectors import reading_detectors, tick_detectors
+from detectors import reading_detectors
+from detectors.baseline import Baseline
+from detectors.records import Tick
+from exporters.catalog import ALERTMANAGER_PUSHES
 from exporters.prometheus import MetricsPage
 
 SCRAPE_CONNECTIONS = 2000
@@ -47,56 +64,6 @@ SCRAPE_CONNECTIONS = 2000
 def utc_now() -> datetime:
     """Return the real time, aware UTC."""
     return datetime.now(UTC)  # noqa: TID251  # the one real clock
-
-
-def tier_facts(config: Config) -> dict[str, TierFacts]:
-    """Return what the routes tell of each tier."""
-    return {
-        name: TierFacts(
-            role=tier.role,
-            mode=config.mode_of(name),
-            targets={target.id: str(target.url) for target in tier.targets},
-            segments=tier.segments,
-            baseline_requests=tier.baseline.requests,
-        )
-        for name, tier in config.tiers.items()
-    }
-
-
-def tier_setups(config: Config) -> dict[str, TierSetup]:
-    """Return each tier as its breakers need it; shadow tiers take no traffic and have none."""
-    return {
-        name: TierSetup(
-            targets={target.id: str(target.url) for target in tier.targets},
-            mode=config.mode_of(name),
-            parameters=tier.breaker,
-            drift_may_shed=tier.drift_may_shed,
-        )
-        for name, tier in config.tiers.items()
-        if tier.role == "production"
-    }
-
-
-def routes(config: Config) -> tuple[Route, ...]:
-    """Return the endpoints that are told of breaker changes."""
-    return tuple(Route(name, webhook.tiers) for name, webhook in config.webhooks.items())
-
-
-def scrape_targets(config: Config) -> dict[Key, ScrapeTarget]:
-    """Return every target of every tier."""
-    return {
-        Key(name, target.id): ScrapeTarget(
-            tier=name,
-            id=target.id,
-            url=str(target.url),
-            engine=target.engine,
-            request_slots=target.request_slots,
-            kv_cache_capacity_tokens=target.kv_cache_capacity_tokens,
-            batch_token_budget=target.batch_token_budget,
-        )
-        for name, tier in config.tiers.items()
-        for target in tier.targets
-    }
 
 
 def make_source(config: Config, target: ScrapeTarget, client: httpx2.AsyncClient) -> ScrapeSource:
@@ -110,4 +77,216 @@ def make_source(config: Config, target: ScrapeTarget, client: httpx2.AsyncClient
         monotonic=time.monotonic,
         limits=FetchLimits(timeout_seconds=config.scrape_timeout),
         wanted=wanted,
+    )
+
+
+def make_pusher(config: Config, client: httpx2.AsyncClient, page: MetricsPage) -> Pusher | None:
+    """Return the push to Alertmanager, or None where none is configured."""
+    if config.alertmanager is None:
+        return None
+
+    def count(member: str, outcome: str) -> None:
+        page.add(ALERTMANAGER_PUSHES, {"gateway": without_user(member), "reason": outcome})
+
+    settings = PushSettings(
+        members=tuple(map(str, config.alertmanager.urls)),
+        controller=config.controller,
+        link=f"http://{config.listen}/",
+        timeout_seconds=config.alertmanager.timeout,
+    )
+    return Pusher(client, settings, count)
+
+
+class StoredBaselines:
+    """The keeper's view of the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def load_baselines(self) -> list[Baseline]:
+        return await self._store.read(stored_baselines.in_use)
+
+    async def save_baseline(self, baseline: Baseline) -> None:
+        await self._store.control(stored_baselines.add, baseline, now=utc_now())
+
+    async def load_ticks(self, lane: Lane) -> list[Tick]:
+        return await self._store.read(ticks.load, lane)
+
+    async def count_requests(self) -> Mapping[Lane, int]:
+        return await self._store.read(ticks.count_requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the service asks of the process: to stop when another controller took over."""
+
+    on_lost_lock: Callable[[], None]
+
+
+async def make_service(config: Config, outside: Outside) -> Service:
+    """Open the store, take the lock, and connect all parts; nothing runs yet.
+
+    Raises:
+        ConfigError: If a token file or webhook cannot be used.
+        ControllerLockedError: If another process decides on this store.
+        StoreError: If the store cannot be opened.
+    """
+    access, endpoints = checked(config)
+    store = await Store.open(config.store, now=utc_now)
+    try:
+        lock = await take_lock(store, pid=os.getpid(), now=utc_now)
+    except ControllerLockedError:
+        await store.close()
+        raise
+    return _connect(config, outside, Opened(store, lock, access, endpoints))
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What was opened before anything is connected."""
+
+    store: Store
+    lock: ControllerLock
+    access: Access
+    endpoints: Mapping[str, Endpoint]
+
+
+def _connect(config: Config, outside: Outside, opened: Opened) -> Service:
+    page = MetricsPage(monotonic=time.monotonic, series_limit=config.series_limit)
+    health = Health(on_change=lambda part, condition: show_condition(page, part, condition))
+    clients = Clients(
+        scrape=httpx2.AsyncClient(
+            trust_env=False, limits=httpx2.Limits(max_connections=SCRAPE_CONNECTIONS)
+        ),
+        webhook=a_client(),
+        alertmanager=httpx2.AsyncClient(trust_env=False),
+    )
+    worker = _worker(config, opened, clients)
+    parts = _parts(config, opened, page, worker)
+    alerts = RaiseAlerts(page=page, now=utc_now, settings=PolicySettings())
+    history = KeepHistory(opened.store, Thinning())
+    pipeline = Pipeline(
+        state=parts.state,
+        actions=(TellBreakers(parts.controller), parts.newest, ShowMetrics(page), alerts, history),
+        health=health,
+    )
+    parts.take_batch = pipeline.take_batch
+    memories = Memories(snapshot_path(config), parts.state, now=utc_now, monotonic=time.monotonic)
+    service = Service(
+        config=config,
+        parts=parts,
+        pipeline=pipeline,
+        health=health,
+        history=history,
+        alerts=alerts,
+        worker=worker,
+        memories=memories,
+        lock=opened.lock,
+        lag=LoopLag(time.monotonic),
+        clients=clients,
+        monotonic=time.monotonic,
+        rng=Random(),  # noqa: S311  # spreads scrapes, guards nothing
+        on_lost_lock=outside.on_lost_lock,
+    )
+    adopt(service, config)
+    service.followings = tuple(
+        _following(service, follow, memories.positions()) for follow in config.ingest.files
+    )
+    show_build(page)
+    show_reload(page, parts.last_reload)
+    return service
+
+
+def adopt(service: Service, config: Config) -> None:
+    """Give the service what a configuration may change while it runs: detectors, sources, push."""
+    readings, panels = detectors_by_tier(config)
+    service.config = config
+    service.pipeline.use(readings, panels)
+    service.memories.use({name: [*readings[name], *panels[name]] for name in config.tiers})
+    service.parts.keeper.configure(
+        auto_promote={name: tier.baseline.auto_promote for name, tier in config.tiers.items()},
+        needed={name: tier.baseline.requests for name, tier in config.tiers.items()},
+    )
+    service.sources = {
+        key: make_source(config, target, service.clients.scrape)
+        for key, target in scrape_targets(config).items()
+    }
+    service.pusher = make_pusher(config, service.clients.alertmanager, service.parts.page)
+    service.alerts.listeners = (service.pusher.note,) if service.pusher else ()
+
+
+def _worker(config: Config, opened: Opened, clients: Clients) -> DeliveryWorker:
+    return DeliveryWorker(
+        opened.store.journal,
+        opened.endpoints,
+        client=clients.webhook,
+        now=utc_now,
+        rng=SystemRandom(),
+        resolve=resolve_by_system,
+        controller=config.controller,
+    )
+
+
+def _controller(
+    config: Config, store: Store, page: MetricsPage, worker: DeliveryWorker
+) -> Controller:
+    def changed(entry: Entry) -> None:
+        show_entry(page, entry)
+        worker.wake()
+
+    return Controller(
+        store.journal,
+        tier_setups(config),
+        now=utc_now,
+        rng=SystemRandom(),
+        controller=config.controller,
+        endpoints=routes(config),
+        on_change=changed,
+    )
+
+
+def _parts(config: Config, opened: Opened, page: MetricsPage, worker: DeliveryWorker) -> Parts:
+    state = State(tick_seconds=config.tick, started=utc_now(), monotonic_seconds=time.monotonic())
+    limits = Limits(
+        max_line_bytes=config.ingest.max_line_bytes, max_batch_bytes=config.ingest.max_batch_bytes
+    )
+    return Parts(
+        access=opened.access,
+        tiers=tier_facts(config),
+        deny_status=config.admit.deny_status,
+        max_body_bytes=config.ingest.max_batch_bytes,
+        page=page,
+        state=state,
+        controller=_controller(config, opened.store, page, worker),
+        intake=Intake(monotonic=time.monotonic, workers=config.ingest.workers, limits=limits),
+        store=opened.store,
+        keeper=BaselineKeeper(state=state, store=StoredBaselines(opened.store), now=utc_now),
+        newest=NewestVerdicts(),
+        now=utc_now,
+        last_reload=Reloaded(ok=True, at=utc_now()),
+        missing=["starting"],
+    )
+
+
+def _following(service: Service, follow: FollowConfig, positions: Mapping[str, bytes]) -> Following:
+    name = str(follow.path)
+    saved = positions.get(name)
+    follower = Follower(
+        follow.path,
+        max_line_bytes=service.config.ingest.max_line_bytes,
+        position=load_position(saved) if saved is not None else None,
+    )
+    return Following(
+        name=name,
+        follower=follower,
+        intake=service.parts.intake,
+        defaults=lambda: defaults_of(
+            service.parts,
+            tier=follow.tier,
+            target=follow.target or "",
+            segment=follow.segment or "",
+        ),
+        take_batch=service.pipeline.take_batch,
+        page=service.parts.page,
+        health=service.health,
     )

@@ -204,7 +204,7 @@ def answer_features(
     Keys are names of `detectors/signals.py`. Missing tokens are left out of means and ratios and
     end a run.
     """
-    cost = -tokens.sampled
+    cost = 0.0 - tokens.sampled  # no minus zero
     good = ~np.isnan(cost)
     totals = _sums(good.astype(np.float64), tokens.offsets)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -12,8 +12,9 @@ from alerts.breaker.admission import Admission
 from alerts.breaker.overrides import OverrideError
 from alerts.breaker.records import Forced, Key
 from alerts.journal import JournalError
-from collector.api.parts import KnownTier, MayChange, Parts, PartsDep
+from collector.api.parts import KnownTier, MayChange, PartsDep
 from collector.api.shapes import BreakerOut, TransitionOut, breaker_out, transition_out
+from collector.parts import Parts
 from collector.store import audit
 from exporters.catalog import ADMISSIONS
 

@@ -1,65 +1,12 @@
-"""What the routes work on: the running parts, made by the wiring, found through the request."""
+"""How routes find the running parts, and who may change something through them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Annotated, cast
 
 from fastapi import Depends, HTTPException, Request
 
-from alerts.breaker.controller import Controller
-from collector.api.access import Access
-from collector.baselines import BaselineKeeper
-from collector.ingest.intake import Intake
-from collector.state import State
-from collector.store import Store
-from collector.verdicts import NewestVerdicts
-from detectors.records import Batch
-from exporters.prometheus import MetricsPage
-
-
-@dataclass(frozen=True, slots=True)
-class TierFacts:
-    """What the routes tell of a tier's configuration; `targets` maps an id to its address."""
-
-    role: str
-    mode: str
-    targets: Mapping[str, str]
-    segments: tuple[str, ...]
-    baseline_requests: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reloaded:
-    """How a reload went; a refused one changed nothing and lists every problem."""
-
-    ok: bool
-    at: datetime
-    problems: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Parts:
-    """Everything that the routes use. What a reload changes is replaced here, at once."""
-
-    access: Access
-    tiers: Mapping[str, TierFacts]
-    deny_status: int
-    max_body_bytes: int
-    page: MetricsPage
-    state: State
-    controller: Controller
-    intake: Intake
-    store: Store
-    keeper: BaselineKeeper
-    newest: NewestVerdicts
-    take_batch: Callable[[Batch], None]
-    reload: Callable[[], Awaitable[Reloaded]]
-    now: Callable[[], datetime]
-    last_reload: Reloaded
-    missing: list[str] = field(default_factory=list)  # what keeps the service from being ready
+from collector.parts import Parts
 
 
 def parts_of(request: Request) -> Parts:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from collector.api.parts import MayChange, Parts, PartsDep
+from collector.api.parts import MayChange, PartsDep
 from collector.api.shapes import (
     BaselineOut,
     BaselineProgressOut,
@@ -17,6 +17,7 @@ from collector.api.shapes import (
     target_out,
     verdict_out,
 )
+from collector.parts import Parts
 from collector.store import baselines as stored_baselines
 from collector.store import verdicts as stored_verdicts
 from detectors.records import Level

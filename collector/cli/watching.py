@@ -66,7 +66,10 @@ def status(config_path: Path, *, watch: bool, every: float, as_json: bool) -> No
             _show(found)
         if not watch:
             raise click.exceptions.Exit(verdict_of(found))
-        time.sleep(every)
+        try:
+            time.sleep(every)
+        except KeyboardInterrupt:
+            return
 
 
 def look(config: Config) -> StatusOut:

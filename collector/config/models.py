@@ -50,7 +50,9 @@ class TargetConfig(BaseModel):
 
     model_config = _FROZEN
 
-    url: BaseUrl = Field(description="Address of the engine; `/metrics` is below it.")
+    url: BaseUrl = Field(
+        description="Address of the engine (`/metrics` is added), or with a path its page's."
+    )
     id: TargetId = Field(
         default_factory=_id_of_url,
         description="Name that stays over restarts; `host:port` of the URL if not given.",

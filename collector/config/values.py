@@ -31,7 +31,7 @@ _TARGET_ID = re.compile(r"[A-Za-z0-9\[]([A-Za-z0-9._:\[\]-]{0,126}[A-Za-z0-9\]])
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:.]+")
 _SECRET_PREFIX = "whsec_"  # noqa: S105  # the public mark of such secrets, not one
 _SECRET_SIZES = range(24, 65)  # bytes; Standard Webhooks
-_STORES = ("sqlite", "postgresql", "postgresql+psycopg")
+_STORES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +155,10 @@ def http_url(value: str) -> str:
 
 
 def base_url(value: str) -> str:
-    """Return the address of an engine; its pages (`/metrics`) are found below it."""
+    """Return the address of an engine or of its metrics page."""
     url = http_url(value)
     if urlsplit(url).query:
         refuse("an address without '?…'", "remove the part after '?'")
-    if url.endswith("/metrics"):
-        refuse("the engine's address; '/metrics' is added to it", "remove '/metrics'")
     return url
 
 

@@ -148,7 +148,7 @@ def _absorb_choice(answer: Answer, choice: Choice) -> None:
 def _absorb_entries(answer: Answer, entries: list[TokenEntry]) -> None:
     """Take the positions of chat and Responses."""
     answer.listing = Listing.CHAT
-    answer.tokens += [entry.token for entry in entries]
+    answer.tokens += [entry.token for entry in entries if entry.token is not None]
     answer.sampled += [entry.logprob for entry in entries]
     lists = [entry.top_logprobs or [] for entry in entries]
     counts = [len(candidates) for candidates in lists]

@@ -62,7 +62,7 @@ class TopEntry(msgspec.Struct, gc=False):
 class TokenEntry(msgspec.Struct, gc=False):
     """One generated token of chat or Responses."""
 
-    token: str = ""
+    token: str | None = None
     logprob: float | None = None
     top_logprobs: list[TopEntry] | None = None
 

@@ -93,6 +93,7 @@ def prompt_tokens(turn: Turn, answer: Answer, prompt: Prompt | None) -> float:
 def output_values(turn: Turn, answer: Answer, missing: set[Missing]) -> tuple[float, ...]:
     """Return the values of `OUTPUT_SIGNALS`, then the loop window's ratio of distinct 4-grams."""
     tokens = _first(
+        0.0 if turn.line.request.max_tokens == 0 else None,  # engines count the one they drop
         answer.generated_tokens,
         turn.spoken.completion_tokens if turn.lone_answer else None,
         float(len(answer.sampled)) if answer.sampled else None,
@@ -137,6 +138,8 @@ def candidates_of(answer: Answer, request: Request, missing: set[Missing]) -> Ca
         given = min((count for count in answer.counts if count), default=0)
         k = given if asked is None else min(asked, most)
         found = Candidates(k, k)
+    elif answer.listing is Listing.COMPLETIONS:
+        found = Candidates(max(most - 1, 0), max(most - 1, 0))  # k not said: one may be added
     else:
         found = Candidates(max(most - 1, 0), most)  # one of them may be the sampled token's
     if answer.sampled and found.k == 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fastapi import Request
 
-from collector.api.access import Access, read_access
+from collector.access import Access, read_access
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 

@@ -77,13 +77,14 @@ class Recording:
 
 
 def a_pipeline(health: Health, *actions: Recording) -> Pipeline:
-    return Pipeline(
+    pipeline = Pipeline(
         state=State(tick_seconds=5.0, started=START, monotonic_seconds=1000.0),
-        reading_detectors={"chat": [Counting("broken", broken=True), Counting("well")]},
-        tick_detectors={"chat": [Rows()]},
         actions=actions,
         health=health,
     )
+    readings = {"chat": [Counting("broken", broken=True), Counting("well")]}
+    pipeline.use(readings, {"chat": [Rows()]})
+    return pipeline
 
 
 @pytest.mark.anyio

@@ -16,16 +16,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import httpx2
 import msgspec
 
+from tests.e2e.load import TIER, Load
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests.e2e.load import TIER, Load  # noqa: E402  # run as a script: the path comes first
-
 ENGINE_PORT, SERVICE_PORT = 28_100, 28_131
 ENGINE = f"http://127.0.0.1:{ENGINE_PORT}"
 SERVICE = f"http://127.0.0.1:{SERVICE_PORT}"
@@ -45,6 +44,22 @@ tiers:
       - {{id: vllm, url: {ENGINE}, engine: vllm, request_slots: 8}}
     baseline: {{requests: 100}}
     breaker: {{breach_n: 2, breach_m: 3, warmup_seconds: 5, open_base_seconds: 10}}
+    detectors:  # the default set, but for a cache of 32 blocks, whose usage jumps
+      - kind: limit
+        name: kv_cache
+        signal: kv_cache_usage_ratio
+        trip: 0.9
+        clear: 0.5
+        breaches: 2
+        when: {{signal: requests_waiting}}
+        cause: kv_cache_saturated
+      - kind: queue_growth
+      - kind: stalled
+      - kind: corrupted
+      - kind: down
+      - {{kind: ks, side: input}}
+      - {{kind: ks, side: output}}
+      - kind: kl
 """
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -110,11 +125,14 @@ class Seen:
 
 def say(text: str) -> None:
     """Print a line with the seconds since the start."""
-    sys.stdout.write(f"{time.monotonic() - STARTED:6.1f}s  {text}\n")
+    sys.stdout.write(f"{time.monotonic() - began():6.1f}s  {text}\n")
     sys.stdout.flush()
 
 
-STARTED = time.monotonic()
+@cache
+def began() -> float:
+    """Return when this was first asked: the start of the run."""
+    return time.monotonic()
 
 
 @contextmanager

@@ -28,4 +28,4 @@ fi
 rm -rf "$run"
 mkdir -p "$run"
 .venv/bin/python tests/e2e/make_tiny_model.py "$run/model"
-exec .venv/bin/python tests/e2e/drive_vllm.py --vllm "$venv/bin/vllm" --folder "$run"
+exec .venv/bin/python -m tests.e2e.drive_vllm --vllm "$venv/bin/vllm" --folder "$run"

@@ -148,7 +148,7 @@ class BreakerMachine(RuleBasedStateMachine):
         same_override = before.override is not None and before.override == after.override
         if same_override:
             assert before.effective_ratio == after.effective_ratio  # I7
-        both = State.HALF_OPEN is before.state is after.state
+        both = bool(after.key.target) and State.HALF_OPEN is before.state is after.state
         if both and before.epoch == after.epoch and before.override == after.override:
             assert after.ramp_step >= before.ramp_step  # I6
             assert after.admit_ratio >= before.admit_ratio  # I6

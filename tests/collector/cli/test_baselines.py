@@ -32,9 +32,14 @@ def some_lines(tmp_path: Path) -> Path:
     return path
 
 
-def only_id(world: World) -> str:
-    (found,) = json.loads(world.run("baseline", "list", "--json").stdout)
-    return str(found["id"])
+def of_tier(world: World) -> dict[str, str]:
+    """Return what is listed of the tier's own baseline."""
+    (found,) = [
+        one
+        for one in json.loads(world.run("baseline", "list", "--json").stdout)
+        if one["scope"] == "tier"
+    ]
+    return {name: str(value) for name, value in found.items()}
 
 
 def test_a_file_of_generations_becomes_a_candidate(world: World, some_lines: Path) -> None:
@@ -111,8 +116,8 @@ def test_file_and_ticks_together_are_refused(world: World, some_lines: Path) -> 
 def test_a_baseline_is_shown_signal_by_signal(world: World, some_lines: Path) -> None:
     world.run("baseline", "create", str(some_lines), "--tier", "chat", "--requests", "60")
 
-    plain = world.run("baseline", "show", only_id(world))
-    shown = json.loads(world.run("baseline", "show", only_id(world), "--json").stdout)
+    plain = world.run("baseline", "show", of_tier(world)["id"])
+    shown = json.loads(world.run("baseline", "show", of_tier(world)["id"], "--json").stdout)
 
     assert "name=prompt_chars" in plain.stdout
     signals = {one["signal"]: one for one in shown["signals"]}
@@ -131,13 +136,13 @@ def test_a_promotion_without_a_service_is_done_in_the_database(
     world: World, some_lines: Path
 ) -> None:
     world.run("baseline", "create", str(some_lines), "--tier", "chat", "--requests", "60")
-    identity = only_id(world)
+    identity = of_tier(world)["id"]
 
     done = world.run("baseline", "promote", identity, "--reason", "checked", "--actor", "kim")
 
     assert done.exit_code == 0
     assert f"{identity}: active for chat, tier in the database" in done.stdout
-    (found,) = json.loads(world.run("baseline", "list", "--json").stdout)
+    found = of_tier(world)
     assert (found["stage"], found["author"], found["reason"]) == ("active", "kim", "checked")
 
 

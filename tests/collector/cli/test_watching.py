@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+
+import pytest
 
 from tests.collector.cli.world import a_service, a_world, an_open_breaker, breaker_answer
 
@@ -100,3 +103,24 @@ def test_a_silent_service_is_exit_code_3_with_what_the_database_remembers(tmp_pa
     assert done.exit_code == 3
     assert "no answer from http://127.0.0.1:1" in done.stderr
     assert "name=chat/b  state=open" in done.stdout
+
+
+def test_watching_looks_again_until_it_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = a_world(tmp_path)
+    an_open_breaker(world)
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", pause)
+
+    done = world.run("status", "--watch", "--every", "250ms")
+
+    assert done.exit_code == 0
+    assert pauses == [0.25, 0.25]
+    assert done.stdout.count("name=chat/b  state=open") == 2

@@ -51,10 +51,6 @@ class World:
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(fusewire, arguments, env={"FUSEWIRE_CONFIG": str(self.config)})
 
-    def session(self) -> Session:
-        """Return a writing session; use it with `session.begin()`."""
-        return Session(make_writer(parse_url(self.url)))
-
 
 def a_world(folder: Path, *, port: int = SILENT_PORT, store: bool = True, extra: str = "") -> World:
     """Write the configuration, and make an empty store."""
@@ -124,7 +120,7 @@ def a_service() -> Iterator[FakeService]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     service.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield service

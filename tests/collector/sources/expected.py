@@ -24,15 +24,6 @@ EXPECTED = Path(__file__).with_name("expected.json")
 Labels: TypeAlias = dict[str, str]
 Row: TypeAlias = tuple[Labels, float]
 
-SIGNALS = (
-    "requests_running requests_waiting request_slots kv_cache_usage_ratio "
-    "kv_cache_usage_mean_ratio kv_cache_capacity_tokens batch_tokens batch_token_budget "
-    "preemptions_total prompt_tokens_total generation_tokens_total generation_tokens_per_second "
-    "requests_finished_total requests_rejected_total requests_failed_total requests_lost_total "
-    "corrupted_requests_total ttft_seconds inter_token_seconds queue_seconds e2e_seconds "
-    "prefill_seconds decode_seconds prefix_cache_hit_ratio spec_decode_acceptance_ratio"
-).split()
-
 
 @dataclass
 class Facts:

@@ -78,7 +78,7 @@ def test_openmetrics_pages_read_as_the_openmetrics_parser_reads_them(name: str) 
     text = body(name).decode()
     peer = {
         (normal(sample.name), json.dumps(sample.labels, sort_keys=True)): sample.value
-        for family in read_openmetrics(text)
+        for family in read_openmetrics(text)  # type: ignore[no-untyped-call]  # it has no types
         for sample in family.samples
     }
 
@@ -247,9 +247,7 @@ def test_buckets_may_lack_their_suffix_and_quantiles_are_no_buckets() -> None:
 
 
 def test_a_page_with_too_many_samples_is_cut_off_and_says_so() -> None:
-    lines = (f'vllm:num_requests_running{{engine="{i}"}} 1\n' for i in range(MAX_SAMPLES + 20_000))
-
-    page = page_of("".join(lines))
+    page = page_of("vllm:num_requests_running 1\n" * (MAX_SAMPLES + 20_000))
 
     assert page.cut
     assert page.skipped == {Skip.TOO_MANY: 1}
@@ -336,7 +334,7 @@ def mutated(draw: st.DrawFn, source: st.SearchStrategy[bytes]) -> bytes:
     return bytes(text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(mutated(st.sampled_from(_MUTABLE)))
 def test_a_damaged_page_never_raises_and_keeps_its_other_lines(text: bytes) -> None:
     page = page_of(text)
@@ -347,7 +345,7 @@ def test_a_damaged_page_never_raises_and_keeps_its_other_lines(text: bytes) -> N
         assert set(flat(clean)) <= set(flat(page))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(mutated(st.sampled_from(_WANTED_LINES)))
 def test_a_damaged_line_that_both_accept_means_the_same_to_both(line: bytes) -> None:
     line = line.replace(b"\n", b"")
@@ -360,7 +358,7 @@ def test_a_damaged_line_that_both_accept_means_the_same_to_both(line: bytes) -> 
         assert repr(ours) == repr(peer)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300))
 def test_no_bytes_raise(data: bytes) -> None:
     page = page_of(b"vllm:num_requests_running 1\n" + data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from collector.sources.translate import Translation
@@ -28,7 +30,7 @@ def run(name: str, *, most: int | None = None) -> list[Translation]:
 def falls(found: list[Translation]) -> list[str]:
     """Return the signals of a run that fell although they must not."""
     fallen = []
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         for signal, value in after.values.items():
             if SIGNALS[signal].kind is Kind.COUNTER and value < before.values.get(signal, 0.0):
                 fallen.append(signal)

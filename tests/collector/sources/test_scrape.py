@@ -173,7 +173,8 @@ async def test_a_page_that_ends_early_is_used_up_to_its_last_whole_line(
 
     assert reading.up
     assert reading.values["requests_waiting"] == 45.0
-    assert reading.absent["e2e_seconds"] is Absence.SCRAPE_FAILED
+    assert reading.absent["decode_seconds"] is Absence.SCRAPE_FAILED
+    assert reading.absent["e2e_seconds"] is Absence.UNUSABLE, "the cut goes through it"
     assert source.stats().outcomes == {Outcome.CUT: 1}
     assert source.stats().skipped["cut"] == 1
 

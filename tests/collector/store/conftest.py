@@ -55,14 +55,14 @@ def postgres_url(postgres: Server) -> Iterator[str]:
     """A migrated, empty database on PostgreSQL."""
     yield postgres.url("tests")
     postgres.execute(_END_OTHERS)
-    postgres.execute(f"TRUNCATE {', '.join(Base.metadata.tables)} RESTART IDENTITY", "tests")
-    postgres.execute(_FIRST_ROW, "tests")
+    postgres.execute("; ".join(_EMPTY), "tests")
 
 
 _END_OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'tests'"
-_FIRST_ROW = (
-    "INSERT INTO controller (id, epoch, audit_number, audit_hash, holder, lease_epoch)"
-    " VALUES (1, 0, 0, '', '', 0)"
+_EMPTY = (  # TRUNCATE makes forty files anew, this none
+    *(f"DELETE FROM {table}" for table in Base.metadata.tables),
+    "ALTER SEQUENCE verdict_id_seq RESTART",
+    "INSERT INTO controller VALUES (1, 0, 0, '', '', 0, NULL)",
 )
 
 

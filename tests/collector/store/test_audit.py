@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from alerts.breaker.records import Breaker, Cause, Key, Transition
 from collector.store import audit
+from collector.store.models import TransitionRow
 from collector.store.retention import Ages, sweep
 from collector.store.session import StoreError
 from collector.store.store import Store
@@ -20,7 +21,10 @@ from tests.builders import START
 pytestmark = pytest.mark.anyio
 
 
-def a_transition(number: int, *, key: Key = Key("chat", "a")) -> Transition:
+KEY = Key("chat", "a")
+
+
+def a_transition(number: int, *, key: Key = KEY) -> Transition:
     """Return a transition `number` minutes after START, with a value that JSON lacks."""
     cause = Cause(
         "engine_stalled", "hard", "no token for 30 s", {"e2e_seconds": {"v": float("inf")}}
@@ -53,6 +57,17 @@ async def test_a_chain_of_ten_holds(chain: Store) -> None:
     report = await chain.read(audit.verify)
 
     assert (report.problem, report.rows, report.first, report.last) == ("", 10, 1, 10)
+
+
+async def test_a_chain_of_several_chunks_holds(
+    chain: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_CHUNK", 4)
+
+    report = await chain.read(audit.verify)
+
+    assert (report.problem, report.rows) == ("", 10)
+    assert len(await chain.read(audit.export, after=1)) == 9
 
 
 async def test_nothing_to_add_adds_nothing(chain: Store) -> None:
@@ -94,7 +109,7 @@ async def test_tampering_is_found(chain: Store, statement: str, problem: str) ->
 
 async def test_a_row_rewritten_with_its_own_hash_breaks_the_next(chain: Store) -> None:
     def forge(session: Session) -> None:
-        row = session.get_one(audit.TransitionRow, 7)
+        row = session.get_one(TransitionRow, 7)
         row.content = row.content.replace("stalled", "nothing")
         row.hash = audit.chained(7, row.previous_hash, row.content)
 
@@ -107,7 +122,7 @@ async def test_a_row_rewritten_with_its_own_hash_breaks_the_next(chain: Store) -
 
 async def test_content_that_is_no_transition_is_found(chain: Store) -> None:
     def forge(session: Session) -> None:
-        row = session.get_one(audit.TransitionRow, 10)
+        row = session.get_one(TransitionRow, 10)
         row.content = "{}"
         row.hash = audit.chained(10, row.previous_hash, row.content)
 

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from collector.store import baselines, ticks
+from collector.store.models import BaselineRow
 from collector.store.session import StoreError
 from collector.store.shelf import BaselineShelf
 from collector.store.store import Store
@@ -133,7 +134,7 @@ async def test_a_damaged_baseline_is_said(store: Store) -> None:
     await store.write(baselines.add, baseline, now=START)
 
     def damage(session: Session) -> None:
-        row = session.get_one(baselines.BaselineRow, baseline.id)
+        row = session.get_one(BaselineRow, baseline.id)
         row.body = row.body[:-1]
 
     await store.write(damage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,7 +12,15 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from alerts.breaker.records import Breaker, Delivery, Entry, Key, Override, Transition
+from alerts.breaker.records import (
+    Breaker,
+    Delivery,
+    DeliveryStatus,
+    Entry,
+    Key,
+    Override,
+    Transition,
+)
 from alerts.journal import JournalError
 from collector.store import audit, deliveries, overrides
 from collector.store.journal import StoreJournal
@@ -178,10 +186,10 @@ async def test_a_recorded_release_answers_a_request_to_release(bench: Bench) -> 
 
 
 @pytest.fixture
-async def full_store(sqlite_store: Store) -> AsyncIterator[Store]:
+async def full_store(sqlite_store: Store) -> Store:
     await sqlite_store.journal.load()
     await sqlite_store.journal.record([a_whole_entry(1)])
-    yield sqlite_store
+    return sqlite_store
 
 
 async def set_most_pages(store: Store, pages: int) -> int:
@@ -240,8 +248,8 @@ async def test_a_lost_connection_is_an_error_and_heals(
         postgres.execute(f"SELECT pg_terminate_backend({mine})")
         session.execute(text("SELECT 1"))
 
+    broken = StoreJournal(_CutOff(store, cut_off), now=clock)
     with pytest.raises(JournalError, match="record failed"):
-        broken = StoreJournal(_CutOff(store, cut_off), now=clock)
         await broken.record([a_whole_entry(1)])
     await store.journal.record([a_whole_entry(1)])
 
@@ -252,7 +260,7 @@ async def test_a_lost_connection_is_an_error_and_heals(
 class _CutOff:
     """A writer whose connection the server ends in the middle of each transaction."""
 
-    def __init__(self, store: Store, cut_off: object) -> None:
+    def __init__(self, store: Store, cut_off: Callable[[Session], None]) -> None:
         self._store = store
         self._cut_off = cut_off
 
@@ -292,11 +300,9 @@ async def test_deliveries_are_listed_by_status_and_age(store: Store) -> None:
     newer = replace(a_delivery("new", seq=2), created_at=AT + timedelta(seconds=3))
     await journal.record([an_entry(newer, seq=2)])
     (first, *_) = await journal.claim(now=AT, limit=1, hold_seconds=9)
-    await journal.settle(first.id, status=deliveries.DeliveryStatus.DELIVERED, at=AT)
+    await journal.settle(first.id, status=DeliveryStatus.DELIVERED, at=AT)
 
-    superseded = await store.read(
-        deliveries.with_status, deliveries.DeliveryStatus.SUPERSEDED, endpoint="gw"
-    )
+    superseded = await store.read(deliveries.with_status, DeliveryStatus.SUPERSEDED, endpoint="gw")
     pending = await store.read(deliveries.oldest_pending)
     unconfirmed = await store.read(deliveries.oldest_unconfirmed)
 

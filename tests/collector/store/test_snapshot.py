@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_header_of_another_shape_is_refused(tmp_path: Path) -> None:
     header = msgspec.json.encode({"version": 1})
-    digest = snapshot.hashlib.sha256(header).digest()
+    digest = hashlib.sha256(header).digest()
     size = len(header).to_bytes(4, "little")
     (tmp_path / "s").write_bytes(b"FUSEWIRE\n" + size + digest + header)
 

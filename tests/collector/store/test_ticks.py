@@ -45,7 +45,8 @@ def same(left: Tick, right: Tick) -> bool:
 
 
 def total(found: list[Tick], signal: str = "prompt_tokens") -> IntArray:
-    return np.sum([tick.counts[signal] for tick in found], axis=0, dtype=np.int64)
+    summed: IntArray = np.stack([tick.counts[signal] for tick in found]).sum(axis=0)
+    return summed
 
 
 async def test_ticks_come_back_in_order_of_time(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -55,9 +56,7 @@ async def test_a_verdict_comes_back_with_every_field(store: Store) -> None:
 
 @pytest.mark.anyio
 async def test_a_number_that_is_not_known_comes_back_as_none(store: Store) -> None:
-    from dataclasses import replace
-
-    odd = replace(a_full_verdict(), statistic=math.nan, effect=None, samples=np.int64(7))
+    odd = replace(a_full_verdict(), statistic=math.nan, effect=None, samples=np.int64(7))  # type: ignore[arg-type]  # what a careless detector sends
     await store.write(verdicts.record, [KeptVerdict(odd, changed=True)])
 
     (found,) = await store.read(verdicts.history, Chosen())

@@ -1,0 +1,319 @@
+"""Carries the outbox to gateways: claim, sign, post, settle; newest state wins.
+
+A control message is tried until it is confirmed, superseded, or its lease has ended; after that the
+controller's next renewal makes a fresh one from the present state, so nothing old is ever replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+
+import httpx2
+
+from alerts.breaker.records import Delivery, DeliveryStatus, Key
+from alerts.delivery.answers import Answer, Meaning, Outcome, meaning
+from alerts.delivery.egress import EgressError, Resolve, UnresolvedError, pinned
+from alerts.delivery.endpoint import Endpoint
+from alerts.delivery.signing import headers
+from alerts.journal import Journal, JournalError
+
+_LOG = logging.getLogger(__name__)
+LADDER_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+JITTER = 0.2
+CONNECT_SECONDS = 1.0
+ANSWER_BYTES = 64 * 1024
+SLOW_AFTER = 5  # failures in a row: then one attempt per SLOW_SECONDS
+SLOW_SECONDS = 15.0
+POLL_SECONDS = 0.25
+IN_FLIGHT_MOST = 32
+_STATUS: Mapping[Outcome, DeliveryStatus] = {
+    Outcome.CONFIRMED: DeliveryStatus.CONFIRMED,
+    Outcome.DELIVERED: DeliveryStatus.DELIVERED,
+    Outcome.SUPERSEDED: DeliveryStatus.SUPERSEDED,
+    Outcome.DEPOSED: DeliveryStatus.DEAD,
+    Outcome.MISCONFIGURED: DeliveryStatus.DEAD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointHealth:
+    """What is known of one endpoint since start.
+
+    `failures` counts attempts that failed since one succeeded; `deposed` says that the gateway
+    follows another controller's newer epoch.
+    """
+
+    attempts: Mapping[str, int]
+    failures: int = 0
+    problem: str = ""
+    deposed: bool = False
+    oldest_pending_seconds: float = 0.0
+    oldest_unconfirmed_seconds: float = 0.0
+
+
+@dataclass
+class _Ledger:
+    """The running counts of one endpoint; at most one entry a breaker."""
+
+    attempts: dict[str, int]
+    pending: dict[Key, datetime]
+    unconfirmed: dict[Key, tuple[datetime, datetime]]  # since when, and until when it matters
+    failures: int = 0
+    problem: str = ""
+    deposed: bool = False
+
+
+def a_client() -> httpx2.AsyncClient:
+    """Return a client that follows nothing and heeds no proxy of the environment."""
+    return httpx2.AsyncClient(follow_redirects=False, trust_env=False)
+
+
+class DeliveryWorker:
+    """Sends what is due; run one per process.
+
+    Args:
+        journal: The outbox.
+        endpoints: By name; deliveries to unknown names are given up as misconfigured.
+        client: From `a_client`.
+        now: The clock, aware UTC.
+        rng: For the spread of retries.
+        resolve: How names become addresses, as `egress.resolve_by_system`.
+        controller: This installation's name, for the user agent.
+    """
+
+    def __init__(  # noqa: PLR0913  # all named, and called by the wiring only
+        self,
+        journal: Journal,
+        endpoints: Mapping[str, Endpoint],
+        *,
+        client: httpx2.AsyncClient,
+        now: Callable[[], datetime],
+        rng: Random,
+        resolve: Resolve,
+        controller: str = "fusewire",
+    ) -> None:
+        self._journal = journal
+        self._endpoints = dict(endpoints)
+        self._client = client
+        self._now = now
+        self._rng = rng
+        self._resolve = resolve
+        self._agent = f"fusewire (+controller={controller})"
+        self._ledgers: dict[str, _Ledger] = {}
+        self._in_flight: dict[tuple[str, Key], asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look at the outbox at once: something was recorded."""
+        self._wake.set()
+
+    def update_endpoints(self, endpoints: Mapping[str, Endpoint]) -> None:
+        """Swap the endpoints after a reload."""
+        self._endpoints = dict(endpoints)
+
+    def health(self) -> Mapping[str, EndpointHealth]:
+        """Return counts and ages by endpoint, for metrics."""
+        now = self._now()
+        for name in self._endpoints:
+            _forget_ended(self._ledger(name), now)
+        return {
+            name: EndpointHealth(
+                attempts=dict(ledger.attempts),
+                failures=ledger.failures,
+                problem=ledger.problem,
+                deposed=ledger.deposed,
+                oldest_pending_seconds=_oldest(ledger.pending.values(), now),
+                oldest_unconfirmed_seconds=_oldest(
+                    (since for since, _ in ledger.unconfirmed.values()), now
+                ),
+            )
+            for name, ledger in self._ledgers.items()
+        }
+
+    async def run(self) -> None:
+        """Send until cancelled; what is in flight then is claimed again by the next process."""
+        try:
+            while True:
+                await self.send_due()
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            for task in list(self._in_flight.values()):
+                task.cancel()
+
+    async def send_due(self) -> int:
+        """Claim what is due and start sending it; return how many were started."""
+        room = IN_FLIGHT_MOST - len(self._in_flight)
+        if room <= 0:
+            return 0
+        longest = max((e.timeout_seconds for e in self._endpoints.values()), default=3.0)
+        try:
+            claimed = await self._journal.claim(
+                now=self._now(), limit=room, hold_seconds=longest + 2
+            )
+        except JournalError as error:
+            _LOG.warning("outbox cannot be read", extra={"problem": str(error)})
+            return 0
+        started = 0
+        for delivery in claimed:
+            place = (delivery.endpoint, delivery.key)
+            if place in self._in_flight:  # the older one is superseded but still on the wire
+                due = self._now() + timedelta(seconds=POLL_SECONDS)
+                await self._settle(delivery, DeliveryStatus.PENDING, due_at=due)
+                continue
+            self._in_flight[place] = asyncio.create_task(self._carry(delivery))
+            started += 1
+        return started
+
+    async def drain(self) -> None:
+        """Wait until nothing is in flight."""
+        while self._in_flight:
+            await asyncio.wait(list(self._in_flight.values()))
+
+    async def _carry(self, delivery: Delivery) -> None:
+        try:
+            await self._attempt(delivery)
+        finally:
+            del self._in_flight[delivery.endpoint, delivery.key]
+            self._wake.set()
+
+    async def _attempt(self, delivery: Delivery) -> None:
+        ledger = self._ledger(delivery.endpoint)
+        ledger.pending.setdefault(delivery.key, delivery.created_at)
+        since, _ = ledger.unconfirmed.get(delivery.key, (delivery.created_at, None))
+        ledger.unconfirmed[delivery.key] = (since, delivery.expires_at)
+        endpoint = self._endpoints.get(delivery.endpoint)
+        if self._now() >= delivery.expires_at:
+            found = Meaning(Outcome.SUPERSEDED, "its lease has ended; a renewal takes its place")
+        elif endpoint is None:
+            found = Meaning(Outcome.MISCONFIGURED, "no such webhook is configured any more")
+        else:
+            found = await self._post(endpoint, delivery)
+        self._note(ledger, delivery, found)
+        if found.outcome is Outcome.RETRY:
+            due = self._now() + timedelta(seconds=self._wait(delivery, ledger, found))
+            await self._settle(delivery, DeliveryStatus.PENDING, problem=found.problem, due_at=due)
+        else:
+            await self._settle(delivery, _STATUS[found.outcome], problem=found.problem)
+
+    async def _post(self, endpoint: Endpoint, delivery: Delivery) -> Meaning:
+        where = f"webhook {endpoint.name!r}"
+        try:
+            async with asyncio.timeout(endpoint.timeout_seconds):
+                place = await pinned(endpoint.url, endpoint.rules, self._resolve, where=where)
+                signed = headers(endpoint.secrets, delivery.id, self._now(), delivery.body)
+                answer = await self._exchange(
+                    place.url,
+                    {
+                        **signed,
+                        "host": place.host,
+                        "content-type": "application/json",
+                        "accept-encoding": "identity",
+                        "user-agent": self._agent,
+                    },
+                    delivery.body,
+                    name=place.name,
+                    timeout_seconds=endpoint.timeout_seconds,
+                )
+        except EgressError as error:
+            return Meaning(Outcome.MISCONFIGURED, str(error))
+        except UnresolvedError as error:
+            return Meaning(Outcome.RETRY, str(error))
+        except TimeoutError:
+            return Meaning(Outcome.RETRY, f"no answer within {endpoint.timeout_seconds:g} s")
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return Meaning(Outcome.RETRY, f"{type(error).__name__}: {error}")
+        return meaning(answer, epoch=delivery.epoch, seq=delivery.seq)
+
+    async def _exchange(
+        self,
+        url: str,
+        sent: Mapping[str, str],
+        body: bytes,
+        *,
+        name: str,
+        timeout_seconds: float,
+    ) -> Answer:
+        """Post once; read at most 64 KiB of the answer, undecoded."""
+        timeouts = httpx2.Timeout(timeout_seconds, connect=min(CONNECT_SECONDS, timeout_seconds))
+        async with self._client.stream(
+            "POST",
+            url,
+            content=body,
+            headers=dict(sent),
+            timeout=timeouts,
+            extensions={"sni_hostname": name},
+        ) as response:
+            read = bytearray()
+            async for chunk in response.aiter_raw():
+                read += chunk
+                if len(read) > ANSWER_BYTES:
+                    read.clear()  # not an answer that we know: the status alone counts
+                    break
+            return Answer(
+                response.status_code, bytes(read), response.headers.get("retry-after", "")
+            )
+
+    def _wait(self, delivery: Delivery, ledger: _Ledger, found: Meaning) -> float:
+        step = LADDER_SECONDS[min(max(delivery.attempts, 1), len(LADDER_SECONDS)) - 1]
+        seconds = SLOW_SECONDS if ledger.failures >= SLOW_AFTER else step
+        if found.wait_seconds is not None:
+            seconds = min(max(seconds, found.wait_seconds), SLOW_SECONDS)
+        return seconds * self._rng.uniform(1 - JITTER, 1 + JITTER)
+
+    def _note(self, ledger: _Ledger, delivery: Delivery, found: Meaning) -> None:
+        outcome = found.outcome
+        ledger.attempts[outcome] = ledger.attempts.get(outcome, 0) + 1
+        if outcome is not Outcome.RETRY:
+            ledger.pending.pop(delivery.key, None)
+        if outcome is Outcome.CONFIRMED:
+            ledger.unconfirmed.pop(delivery.key, None)
+        bad = outcome in {Outcome.RETRY, Outcome.MISCONFIGURED, Outcome.DEPOSED}
+        extra = {"endpoint": delivery.endpoint, "problem": found.problem}
+        if bad and not ledger.failures:
+            _LOG.warning("webhook broke", extra=extra)
+        elif not bad and ledger.failures:
+            _LOG.info("webhook healed", extra={"endpoint": delivery.endpoint})
+        ledger.failures = ledger.failures + 1 if bad else 0
+        ledger.problem = found.problem if bad else ""
+        ledger.deposed = outcome is Outcome.DEPOSED
+
+    async def _settle(
+        self,
+        delivery: Delivery,
+        status: DeliveryStatus,
+        *,
+        problem: str = "",
+        due_at: datetime | None = None,
+    ) -> None:
+        try:
+            await self._journal.settle(
+                delivery.id, status=status, at=self._now(), problem=problem, due_at=due_at
+            )
+        except JournalError as error:  # its hold ends by itself, then it is sent again
+            extra = {"endpoint": delivery.endpoint, "problem": str(error)}
+            _LOG.warning("delivery cannot be settled", extra=extra)
+
+    def _ledger(self, endpoint: str) -> _Ledger:
+        return self._ledgers.setdefault(endpoint, _Ledger({}, {}, {}))
+
+
+def _oldest(moments: Iterable[datetime], now: datetime) -> float:
+    return max(((now - at).total_seconds() for at in moments), default=0.0)
+
+
+def _forget_ended(ledger: _Ledger, now: datetime) -> None:
+    """Forget what no gateway can hold any more: its lease has ended and nobody renewed it."""
+    for key, (_, until) in list(ledger.unconfirmed.items()):
+        if until <= now:
+            del ledger.unconfirmed[key]
+            ledger.pending.pop(key, None)

@@ -1,0 +1,147 @@
+"""The process: checks everything, then serves until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI, Response
+from fastapi.responses import HTMLResponse
+
+from alerts.journal import JournalError
+from collector.api import all_routes
+from collector.api.parts import PartsDep
+from collector.config import Config, ConfigError, load
+from collector.health import Health
+from collector.logs import set_up_logs
+from collector.parts import Parts, Reloaded
+from collector.reloading import reload
+from collector.service import Service
+from collector.status import status_view
+from collector.store import audit
+from collector.store.lock import ControllerLockedError
+from collector.store.session import StoreError
+from collector.web.page import CONTENT_SECURITY_POLICY, STYLE_PATH, render, style_sheet
+from collector.wiring import Outside, make_service
+
+_LOG = logging.getLogger(__name__)
+_OK, _FAILED, _TROUBLE = 0, 1, 2
+BACKLOG = 2048
+GRACE_SECONDS = 5
+
+
+def make_app(parts: Parts, health: Health) -> FastAPI:
+    """Return the web application over running parts."""
+    app = FastAPI(title="Fusewire", docs_url="/docs", redoc_url=None)
+    app.state.parts = parts
+    app.include_router(all_routes())
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def status_page(parts: PartsDep) -> HTMLResponse:
+        rows = await parts.store.read(audit.history, limit=20)
+        view = status_view(parts, health, [row.transition for row in rows])
+        headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "cache-control": "no-store"}
+        return HTMLResponse(render(view), headers=headers)
+
+    @app.get(STYLE_PATH, include_in_schema=False)
+    async def style() -> Response:
+        return Response(style_sheet(), media_type="text/css")
+
+    return app
+
+
+def serve(config_path: Path) -> int:
+    """Run the service; return the process's exit code.
+
+    0 after a stop, 1 if it had to give up, 2 if it could not start (every problem is printed).
+    """
+    set_up_logs()
+    try:
+        config = load(config_path, os.environ)
+        listener = listen(config)
+    except (ConfigError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return _TROUBLE
+    try:
+        return asyncio.run(_run(config, config_path, listener))
+    except (ConfigError, ControllerLockedError, JournalError, StoreError) as error:
+        sys.stderr.write(f"fusewire serve: {error}\n")
+        return _TROUBLE
+    finally:
+        listener.close()
+
+
+def listen(config: Config) -> socket.socket:
+    """Return a socket bound to the configured address.
+
+    Raises:
+        OSError: If it cannot be bound; the message says which and what to do.
+    """
+    host, port = config.listen.host, config.listen.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        msg = (
+            f"listen {config.listen}: {error.strerror or error}; end what listens there, or set "
+            "'listen' to another address"
+        )
+        raise OSError(msg) from error
+    return listener
+
+
+async def _run(config: Config, config_path: Path, listener: socket.socket) -> int:
+    lost = False
+
+    def on_lost_lock() -> None:
+        nonlocal lost
+        lost = True
+        server.should_exit = True
+
+    service = await make_service(config, Outside(on_lost_lock))
+    settings = uvicorn.Config(
+        make_app(service.parts, service.health),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        server_header=False,
+    )
+    server = uvicorn.Server(settings)
+    _let_reload(service, config_path)
+    try:
+        await service.start()
+        host, port = listener.getsockname()[:2]
+        _LOG.info("listening", extra={"host": host, "port": port})
+        await server.serve(sockets=[listener])
+    finally:
+        await service.stop()
+    return _FAILED if lost else _OK
+
+
+def _let_reload(service: Service, config_path: Path) -> None:
+    """Reload on SIGHUP and on `POST /-/reload`, one at a time."""
+    turn = asyncio.Lock()
+    running: set[asyncio.Task[Reloaded]] = set()
+
+    async def once() -> Reloaded:
+        async with turn:
+            return await reload(service, config_path, os.environ)
+
+    def on_hangup() -> None:
+        task = asyncio.ensure_future(once())
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    service.parts.reload = once
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)

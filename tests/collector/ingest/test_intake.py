@@ -1,0 +1,155 @@
+"""The intake's workers: room, refusal, death and replacement, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, Future
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from collector.ingest.intake import Intake, IntakeBusy, IntakeError
+from collector.ingest.records import BodyError, Decoded, Limits
+from tests.collector.ingest.recorded import DEFAULTS, corpus, the
+
+LINE = the("0.32.0-chat-logprobs-top5").line()
+
+
+class HeldPool(Executor):
+    """A pool whose work ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.futures.append(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for future in self.futures:
+            future.cancel()
+
+
+def an_intake(pool: HeldPool, **settings: Any) -> Intake:
+    return Intake(monotonic=time.monotonic, make_pool=lambda _: pool, **settings)
+
+
+@pytest.fixture(scope="module")
+async def real() -> AsyncIterator[Intake]:
+    intake = Intake(monotonic=time.monotonic)
+    yield intake
+    await intake.close()
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.anyio
+async def test_a_body_is_decoded_in_another_process(real: Intake) -> None:
+    await real.start()
+
+    decoded = await real.submit(corpus("b-json"), DEFAULTS)
+
+    assert (decoded.accepted, decoded.generations) == (120, 120)
+    assert real.waiting == 0
+
+
+@pytest.mark.anyio
+async def test_a_body_that_cannot_be_opened_comes_back_as_its_error(real: Intake) -> None:
+    with pytest.raises(BodyError, match="not valid gzip"):
+        await real.submit(LINE, DEFAULTS, encoding="gzip")
+
+
+@pytest.mark.anyio
+async def test_a_worker_that_dies_is_replaced_and_its_bodies_are_reported(real: Intake) -> None:
+    worker = await asyncio.wrap_future(real._pool.submit(os.getpid))
+    waiting = [asyncio.create_task(real.submit(corpus("e-loops") * 4, DEFAULTS)) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    os.kill(worker, signal.SIGKILL)
+
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    after = await real.submit(LINE, DEFAULTS)
+
+    assert [type(result) for result in results] == [IntakeError, IntakeError]
+    assert (after.accepted, real.deaths, real.waiting) == (1, 1, 0)
+
+
+@pytest.mark.anyio
+async def test_a_full_intake_refuses_at_once_and_takes_again_when_there_is_room() -> None:
+    pool = HeldPool()
+    intake = an_intake(pool, most_waiting=1)
+    held = [asyncio.create_task(intake.submit(LINE, DEFAULTS)) for _ in range(2)]
+    await asyncio.sleep(0)
+
+    with pytest.raises(IntakeBusy) as caught:
+        await intake.submit(LINE, DEFAULTS)
+    pool.futures[0].set_result(Decoded(accepted=1))
+    first = await held[0]
+    third = asyncio.create_task(intake.submit(LINE, DEFAULTS))
+    await asyncio.sleep(0)
+
+    assert 1.0 <= caught.value.retry_after_seconds <= 30.0
+    assert first.accepted == 1
+    assert (len(pool.futures), intake.waiting) == (3, 2)
+    for future in pool.futures[1:]:
+        future.set_result(Decoded())
+    await asyncio.gather(held[1], third)
+
+
+@pytest.mark.anyio
+async def test_bytes_are_bounded_too_but_one_body_always_fits() -> None:
+    pool = HeldPool()
+    intake = an_intake(pool, most_waiting_bytes=10)
+    held = asyncio.create_task(intake.submit(LINE, DEFAULTS))
+    await asyncio.sleep(0)
+
+    with pytest.raises(IntakeBusy):
+        await intake.submit(b"{}", DEFAULTS)
+
+    pool.futures[0].set_result(Decoded())
+    await held
+    assert intake.waiting == 0
+
+
+@pytest.mark.anyio
+async def test_a_caller_who_leaves_does_not_free_the_place_of_running_work() -> None:
+    pool = HeldPool()
+    intake = an_intake(pool)
+    task = asyncio.create_task(intake.submit(LINE, DEFAULTS))
+    await asyncio.sleep(0)
+    pool.futures[0].set_running_or_notify_cancel()
+
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    while_running = intake.waiting
+    pool.futures[0].set_result(Decoded())
+    await asyncio.sleep(0)
+
+    assert (while_running, intake.waiting) == (1, 0)
+
+
+@pytest.mark.anyio
+async def test_a_mapping_proxy_of_tiers_can_be_sent(real: Intake) -> None:
+    from dataclasses import replace
+
+    defaults = replace(DEFAULTS, tiers=MappingProxyType(dict(DEFAULTS.tiers)))
+
+    assert (await real.submit(LINE, defaults)).accepted == 1
+
+
+@pytest.mark.anyio
+async def test_the_limits_reach_the_worker() -> None:
+    intake = Intake(monotonic=time.monotonic, limits=Limits(max_batch_bytes=10))
+    try:
+        with pytest.raises(BodyError, match="more than 10 bytes"):
+            await intake.submit(LINE, DEFAULTS)
+    finally:
+        await intake.close()
