@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from alerts.breaker.controller import Controller
 from alerts.policy import Change, PolicyMemory, PolicySettings, counts, step
@@ -19,6 +19,8 @@ from exporters.prometheus import MetricsPage
 from exporters.series import export_reading, export_verdicts
 
 MAX_WAITING = 20_000  # verdicts that wait to be written
+AT_ONCE = 500
+LOOK_BACK = timedelta(days=1)
 
 
 class ShowMetrics:
@@ -77,15 +79,17 @@ class KeepHistory:
 
     name = "history"
 
-    def __init__(self, store: Store, thinning: Thinning) -> None:
+    def __init__(self, store: Store, thinning: Thinning, *, now: Callable[[], datetime]) -> None:
         self.dropped = 0
         self._store = store
         self._thinning = thinning
+        self._now = now
         self._waiting: deque[KeptVerdict] = deque()
 
     async def start(self) -> None:
         """Take over the levels that the history knows, so that a restart changes none."""
-        self._thinning.start_from(await self._store.read(stored.latest, stored.Chosen()))
+        lately = stored.Chosen(since=self._now() - LOOK_BACK)
+        self._thinning.start_from(await self._store.read(stored.latest, lately))
 
     async def take(
         self,
@@ -99,17 +103,19 @@ class KeepHistory:
             self._waiting.append(kept)
 
     async def flush(self) -> None:
-        """Write what was gathered; what cannot be written is chosen again later."""
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        if not waiting:
-            return
-        try:
-            await self._store.write(stored.record, waiting)
-        except StoreError:
-            self._thinning.take_back(waiting)
-            self.dropped += len(waiting)
-            raise
+        """Write what was gathered, a bounded piece at a time so that a trip never waits long.
+
+        What cannot be written is chosen again later.
+        """
+        while self._waiting:
+            piece = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
+            try:
+                await self._store.write(stored.record, piece)
+            except StoreError:
+                self._thinning.take_back([*piece, *self._waiting])
+                self.dropped += len(piece) + len(self._waiting)
+                self._waiting.clear()
+                raise
 
 
 class RaiseAlerts:

@@ -118,6 +118,7 @@ async def _run(config: Config, config_path: Path, listener: socket.socket) -> in
         server_header=False,
     )
     server = uvicorn.Server(settings)
+    _let_stop(server)
     _let_reload(service, config_path)
     try:
         await service.start()
@@ -127,6 +128,20 @@ async def _run(config: Config, config_path: Path, listener: socket.socket) -> in
     finally:
         await service.stop()
     return _FAILED if lost else _OK
+
+
+def _let_stop(server: uvicorn.Server) -> None:
+    """Stop in order on SIGTERM and SIGINT at any moment.
+
+    The server raises a signal it caught once more when it is done; with these handlers below its
+    own that ends nothing, and what is in memory is still written.
+    """
+
+    def stop() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def _let_reload(service: Service, config_path: Path) -> None:

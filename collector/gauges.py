@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 
 from alerts.breaker.records import Breaker, Entry, Key
+from alerts.delivery.worker import EndpointHealth
 from collector.health import Condition
 from collector.ingest.records import Decoded
 from collector.parts import Parts, Reloaded
@@ -17,6 +18,9 @@ from exporters.catalog import (
     BUILD_INFO,
     CONFIG_RELOADED,
     CONFIG_RELOADED_AT,
+    DELIVERIES,
+    DELIVERY_OLDEST,
+    DELIVERY_UNCONFIRMED,
     GENERATIONS,
     GENERATIONS_PARTIAL,
     GENERATIONS_REJECTED,
@@ -96,6 +100,16 @@ def show_sources(page: MetricsPage, sources: Mapping[Key, ScrapeSource]) -> None
         for reason, lines in source.stats().skipped.items():
             labels = {"tier": key.tier, "target": key.target, "reason": reason}
             page.set(PAGE_LINES_SKIPPED, labels, lines)
+
+
+def show_deliveries(page: MetricsPage, endpoints: Mapping[str, EndpointHealth]) -> None:
+    """Show what became of webhooks, and how long a gateway has not confirmed what is in force."""
+    for name, health in endpoints.items():
+        labels = {"gateway": name}
+        for outcome, attempts in health.attempts.items():
+            page.set(DELIVERIES, labels | {"reason": str(outcome)}, attempts)
+        page.set(DELIVERY_OLDEST, labels, health.oldest_pending_seconds)
+        page.set(DELIVERY_UNCONFIRMED, labels, health.oldest_unconfirmed_seconds)
 
 
 def show_parts(parts: Parts) -> None:

@@ -35,5 +35,6 @@ def set_up_logs(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line a request is a metric here
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # what happens per request is a metric
+    for quiet in ("uvicorn.error", "alembic"):
+        logging.getLogger(quiet).setLevel(logging.WARNING)

@@ -16,7 +16,7 @@ from alerts.delivery.worker import DeliveryWorker
 from collector.actions import KeepHistory, RaiseAlerts
 from collector.config import Config
 from collector.following import Following, save_position
-from collector.gauges import show_breakers, show_parts, show_sources
+from collector.gauges import show_breakers, show_deliveries, show_parts, show_sources
 from collector.health import Health
 from collector.loops import Every, LoopLag, repeat
 from collector.memories import Memories
@@ -32,10 +32,12 @@ from exporters.catalog import LOOP_LAG, SNAPSHOT_AGE, TICKS_LOST
 
 _LOG = logging.getLogger(__name__)
 CONTROLLER_SECONDS = 1.0
+LOCK_SECONDS = 5.0
 SNAPSHOT_SECONDS = 10.0
 RETENTION_SECONDS = 600.0
 PUSH_SECONDS = 30.0
 SCRAPE_JITTER = 1.0  # spread the targets' first scrapes over a whole interval
+TICKS_AT_ONCE = 100
 UNSTORED_MOST = 720  # ticks' rows kept for a store that cannot be written: an hour of one lane
 
 
@@ -104,6 +106,7 @@ class Service:
         return (
             Every("tick", self.config.tick, self.close_tick),
             Every("controller", CONTROLLER_SECONDS, self.control),
+            Every("lock", LOCK_SECONDS, self.hold_lock),
             Every("snapshot", SNAPSHOT_SECONDS, self.write_snapshot),
             Every("retention", RETENTION_SECONDS, self.sweep),
             Every("alertmanager", PUSH_SECONDS, self.push),
@@ -160,6 +163,7 @@ class Service:
         page = self.parts.page
         show_parts(self.parts)
         show_sources(page, self.sources)
+        show_deliveries(page, self.worker.health())
         page.set(LOOP_LAG, {}, self.lag.take())
         if self.memories.written_monotonic is not None:
             page.set_since(SNAPSHOT_AGE, {}, self.memories.written_monotonic)
@@ -171,10 +175,10 @@ class Service:
         for tick in lost:
             self.parts.page.add(TICKS_LOST, {"tier": tick.tier, "reason": "store"})
         self.unstored = self.unstored[-UNSTORED_MOST:]
-        if self.unstored:
-            written = list(self.unstored)
-            await self.parts.store.write(ticks.append, written)
-            self.unstored = self.unstored[len(written) :]
+        while self.unstored:
+            piece = self.unstored[:TICKS_AT_ONCE]
+            await self.parts.store.write(ticks.append, piece)
+            self.unstored = self.unstored[len(piece) :]
 
     async def _note_gap(self) -> None:
         """Say how long nothing was counted before this start."""
@@ -190,9 +194,14 @@ class Service:
                 self.parts.page.add(TICKS_LOST, labels, missing)
 
     async def control(self) -> None:
-        """Let the breakers' timers run, and hold the right to decide."""
+        """Let the breakers' timers run."""
         await self.parts.controller.tick()
         show_breakers(self.parts.page, self.parts.controller.breakers.values())
+        if self.parts.store.journal.problem:
+            await self.parts.store.journal.probe()
+
+    async def hold_lock(self) -> None:
+        """Hold the right to decide; stop when another controller has taken it."""
         if not await self.lock.renew():
             _LOG.error("another controller has taken over, stopping")
             self.on_lost_lock()

@@ -164,7 +164,7 @@ def _connect(config: Config, outside: Outside, opened: Opened) -> Service:
     worker = _worker(config, opened, clients)
     parts = _parts(config, opened, page, worker)
     alerts = RaiseAlerts(page=page, now=utc_now, settings=PolicySettings())
-    history = KeepHistory(opened.store, Thinning())
+    history = KeepHistory(opened.store, Thinning(), now=utc_now)
     pipeline = Pipeline(
         state=parts.state,
         actions=(TellBreakers(parts.controller), parts.newest, ShowMetrics(page), alerts, history),

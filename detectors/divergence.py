@@ -25,6 +25,7 @@ REQUESTS_PER_CELL = 10  # the first-order correction fails under about 5 a cell:
 SMOOTHING = (
     0.5  # Jeffreys: half a request a cell, so that an empty cell is unlikely, not impossible
 )
+_MASS_ROUNDING = 1e-6  # of one minus a sum of float32 probabilities
 MASS_TOLERANCE = 1e-3  # logprobs of 16-bit origin add to a little over one
 
 
@@ -155,13 +156,17 @@ def common_tokens(p_logprobs: FloatArray, q_logprobs: FloatArray) -> CommonToken
 
 
 def kl_lower_bound(common: CommonTokens) -> FloatArray:
-    """Return a lower bound of KL(P || Q) per position, shape ``(n,)``, nats, >= 0, maybe inf.
+    """Return a lower bound of KL(P || Q) per position, shape ``(n,)``, nats, >= 0.
+
+    Infinite only where Q gives a known token no chance at all: a hidden mass that rounds to 0 is
+    taken as 1e-6, which keeps the bound.
 
     References:
         Data-processing inequality: hidden tokens lumped into one.
     """
     head = rel_entr(common.p, common.q).sum(axis=1)
-    bound: FloatArray = np.maximum(head + rel_entr(common.p_rest, common.q_rest), 0.0)
+    rest = rel_entr(common.p_rest, np.maximum(common.q_rest, _MASS_ROUNDING))
+    bound: FloatArray = np.maximum(head + rest, 0.0)
     return bound
 
 

@@ -86,7 +86,7 @@ def entropy_bounds(
     if mass.max(initial=0.0) > 1 + MASS_TOLERANCE:
         msg = f"probabilities of one position add to {mass.max():.6g}: these are no logprobs"
         raise ValueError(msg)
-    head = -(p * np.where(p > 0, known, 0.0)).sum(axis=1)
+    head = 0.0 - (p * np.where(p > 0, known, 0.0)).sum(axis=1)
     rest = np.maximum(1 - mass, 0.0)
     cap = np.exp(logprobs.min(axis=1))
     upper = head + _xlogx(rest, hidden_tokens / np.maximum(rest, _TINY))
@@ -142,7 +142,7 @@ def head_of(ordered: FloatArray, k: int) -> Head:
     """
     used = ordered[:, :k]
     p = np.where(np.isnan(used), 0.0, np.exp(used))
-    entropy = -np.where(p > 0, p * used, 0.0).sum(axis=1)
+    entropy = 0.0 - (p * np.where(p > 0, used, 0.0)).sum(axis=1)
     cap = np.min(p, axis=1, initial=1.0, where=p > 0)
     return Head(entropy, np.maximum(1 - p.sum(axis=1), 0.0), cap)
 
@@ -304,7 +304,7 @@ def entropy_of_logits(logits: FloatArray) -> FloatArray:
     """
     logprobs = log_softmax(logits, axis=-1)
     p = np.exp(logprobs)
-    entropy: FloatArray = -np.where(p > 0, p * logprobs, 0.0).sum(axis=-1)
+    entropy: FloatArray = 0.0 - (p * np.where(p > 0, logprobs, 0.0)).sum(axis=-1)
     return entropy
 
 

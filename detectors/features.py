@@ -26,6 +26,7 @@ READ_BYTES = 65_536  # from the beginning, and as many from the end
 GRAM = 4
 _EXACT_GRAMS = 1024  # up to here sorting is faster than a table
 _SMALL_TABLE_BITS = 16
+_SMALL_TABLE_GRAMS = 8192
 _LARGE_TABLE_BITS = 20
 _MULTIPLIER = np.uint32(2_654_435_761)  # Knuth, multiplicative hashing
 
@@ -94,14 +95,12 @@ def text_features(text: str) -> TextFeatures:
 
 def read_bytes(text: str) -> bytes:
     """Return the UTF-8 bytes of `text` that are looked at: all, or the first and last 64 kB."""
-    if len(text) <= READ_BYTES:
+    if len(text) <= 2 * READ_BYTES:
         data = text.encode("utf-8", "surrogatepass")
-        if len(data) <= 2 * READ_BYTES:
-            return data
-        return data[:READ_BYTES] + data[-READ_BYTES:]
-    head = text[:READ_BYTES].encode("utf-8", "surrogatepass")[:READ_BYTES]
-    left = text[max(READ_BYTES, len(text) - READ_BYTES) :]
-    return head + left.encode("utf-8", "surrogatepass")[-READ_BYTES:]
+        return data if len(data) <= 2 * READ_BYTES else data[:READ_BYTES] + data[-READ_BYTES:]
+    head = text[:READ_BYTES].encode("utf-8", "surrogatepass")
+    tail = text[-READ_BYTES:].encode("utf-8", "surrogatepass")
+    return head[:READ_BYTES] + tail[-READ_BYTES:]
 
 
 def compression_of(data: bytes) -> float:
@@ -113,7 +112,7 @@ def distinct_gram_ratio(data: bytes) -> float:
     """Return distinct over all byte 4-grams, in (0, 1]; NaN under 4 bytes.
 
     Short texts are counted exactly; longer ones in a hash table corrected for collisions, good to
-    about half a percent.
+    about a percent.
 
     References:
         Whang, Vander-Zanden and Taylor, "A linear-time probabilistic counting algorithm" (1990).
@@ -125,7 +124,7 @@ def distinct_gram_ratio(data: bytes) -> float:
     if grams <= _EXACT_GRAMS:
         ordered = np.sort(keys)
         return (1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))) / grams
-    bits = _SMALL_TABLE_BITS if grams <= 1 << (_SMALL_TABLE_BITS - 2) else _LARGE_TABLE_BITS
+    bits = _SMALL_TABLE_BITS if grams <= _SMALL_TABLE_GRAMS else _LARGE_TABLE_BITS
     places = keys * _MULTIPLIER
     places >>= np.uint32(32 - bits)
     table = np.zeros(1 << bits, dtype=np.bool_)

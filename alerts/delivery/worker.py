@@ -69,8 +69,12 @@ class _Ledger:
 
 
 def a_client() -> httpx2.AsyncClient:
-    """Return a client that follows nothing and heeds no proxy of the environment."""
-    return httpx2.AsyncClient(follow_redirects=False, trust_env=False)
+    """Return a client that follows nothing, heeds no proxy of the environment, reuses nothing.
+
+    Connections are made to checked addresses: two names behind one address must not share one.
+    """
+    alone = httpx2.Limits(max_keepalive_connections=0, max_connections=2 * IN_FLIGHT_MOST)
+    return httpx2.AsyncClient(follow_redirects=False, trust_env=False, limits=alone)
 
 
 class DeliveryWorker:

@@ -32,8 +32,7 @@ from typing import Any, Callable, NamedTuple, Optional, cast
 from urllib import request
 from urllib.error import HTTPError
 
-BODY_MOST = 64 * 1024
-DOCUMENT_MOST = 8 * 1024 * 1024
+BODY_MOST, DOCUMENT_MOST = 64 * 1024, 8 * 1024 * 1024  # bytes
 TOLERANCE_SECONDS = 300
 LEASE_SECONDS = 60.0
 LEASE_MOST_SECONDS = 3600.0
@@ -42,7 +41,6 @@ WAIT_SECONDS = 25
 _SERVERS = ("uvicorn", "gunicorn", "hypercorn", "granian")
 
 Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
@@ -66,8 +64,8 @@ class Reply(NamedTuple):
 
     def headers(self, body: bytes) -> list[tuple[str, str]]:
         wait = [("retry-after", str(self.retry_after))] if self.retry_after else []
-        length = ("content-length", str(len(body)))
-        return [("content-type", "application/json"), length, ("cache-control", "no-store"), *wait]
+        fixed = [("content-type", "application/json"), ("cache-control", "no-store")]
+        return [*fixed, ("content-length", str(len(body))), *wait]
 
 
 def decoded_secret(text: str) -> bytes:
@@ -82,12 +80,10 @@ def decoded_secret(text: str) -> bytes:
 def verified(secrets: Iterable[bytes], headers: Mapping[str, str], body: bytes, now: float) -> bool:
     """Check a Standard Webhooks signature: the time first, then each v1 entry in constant time."""
     stamp = headers.get("webhook-timestamp", "")
-    if not (stamp.isascii() and stamp.isdigit() and len(stamp) in range(1, 12)):
+    numeric = stamp.isascii() and stamp.isdigit() and len(stamp) in range(1, 12)
+    if not numeric or abs(now - int(stamp)) > TOLERANCE_SECONDS:
         return False
-    if abs(now - int(stamp)) > TOLERANCE_SECONDS:
-        return False
-    signed = headers.get("webhook-id", "") + "." + stamp + "."
-    content = signed.encode("latin-1", "replace") + body
+    content = f"{headers.get('webhook-id', '')}.{stamp}.".encode("latin-1", "replace") + body
     good = False
     for secret in secrets:
         mac = base64.b64encode(hmac.new(secret, content, sha256).digest())
@@ -125,10 +121,6 @@ def _members(value: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
 
 
-def _rows(value: object) -> list[Mapping[str, object]]:
-    return [_members(row) for row in value] if isinstance(value, list) else []
-
-
 def _pair(members: Mapping[str, object], second: str = "seq") -> Optional[tuple[int, int]]:
     one, two = members.get("epoch"), members.get(second)
     return (one, two) if isinstance(one, int) and isinstance(two, int) else None
@@ -163,26 +155,27 @@ class Ledger:
                 self.count("refused_stale")
                 current = {"epoch": held.epoch, "seq": held.seq, "controller": place[0]}
                 return Reply(409, {"current": current})
+            if held is None and len(self._held) >= HELD_MOST:
+                self.count("refused_full")
+                return Reply(507, {"error": "too many targets are held already"})
             if held is None or pair > (held.epoch, held.seq):  # a repeat does not renew the lease
-                if held is None and len(self._held) >= HELD_MOST:
-                    self.count("refused_full")
-                    return Reply(507, {"error": "too many targets are held already"})
-                held = self._newer(pair, data, seconds)
-                self._held[place] = held
+                self._held[place] = held = self._newer(pair, data, seconds)
                 self.count("applied")
         applied = {"applied": True, "epoch": pair[0], "seq": pair[1], "admit_ratio": held.ratio}
         return Reply(200, applied)
 
     def take(self, document: Mapping[str, object], tier: str) -> bool:
         """Take a state document over, whole; False if it is older than what is held."""
-        controller = str(document.get("controller", ""))
-        number = _pair(document, "rev")
+        controller, number = str(document.get("controller", "")), _pair(document, "rev")
         if number is None:
             return False
         ttl = _number(document.get("ttl_seconds"), 0, LEASE_MOST_SECONDS, LEASE_SECONDS)
-        rows = [("", row) for row in _rows(document.get("tiers")) if row.get("id") == tier]
-        targets = _rows(document.get("targets"))
-        rows += [(str(row.get("id", "")), row) for row in targets if row.get("tier") == tier]
+        rows: list[tuple[str, Mapping[str, object]]] = []
+        for kind, name in (("tiers", "id"), ("targets", "tier")):
+            found = document.get(kind)
+            members = map(_members, found if isinstance(found, list) else ())
+            mine = [row for row in members if row.get(name) == tier]
+            rows += [(str(row.get("id", "")) if name == "tier" else "", row) for row in mine]
         with self._lock:
             if number < self._documents.get(controller, (0, 0)):
                 self.count("refused_stale")
@@ -263,15 +256,14 @@ class FusewireReceiver:
             raise ValueError(msg)
         count = worker_count(workers, os.environ, sys.argv)
         if not state_url and count > 1:
-            msg = f"fusewire receiver: {count} workers, but a webhook reaches only one of them"
-            raise RuntimeError(f"{msg}; give state_url so that each pulls, or run one worker")
+            msg = f"fusewire receiver: {count} workers, a webhook reaches only one: give state_url"
+            raise RuntimeError(msg)
         self.ledger = Ledger(monotonic)
         self._app, self._tier, self._path = app, tier, path
         self._secrets = [decoded_secret(text) for text in (secret, previous_secret) if text]
         self._state_url, self._state_token = state_url, state_token
         self._prefixes, self._wall, self._uniform = prefixes, wall, uniform
-        self._polling_in = 0
-        self._stopped = threading.Event()
+        self._polling_in, self._stopped = 0, threading.Event()
 
     def ratios(self) -> dict[str, float]:
         """Return the share of traffic each known target should get, 0..1, for own balancing."""
@@ -282,10 +274,11 @@ class FusewireReceiver:
         return self.ledger.of_tier().ratio
 
     def close(self) -> None:
-        """Stop pulling."""
         self._stopped.set()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Send
+    ) -> None:
         self._pull_in_this_process()
         if scope["type"] != "http" or scope["path"] != self._path:
             refusal = self._refusal(scope["path"]) if scope["type"] == "http" else None
@@ -329,13 +322,9 @@ class FusewireReceiver:
             return None
         self.ledger.count("denied")
         wait = max(1, math.ceil(held.retry_after * self._uniform(0.8, 1.2)))
-        error = {
-            "message": f"The model is overloaded; try again in {wait} seconds.",
-            "type": "overloaded_error",
-            "param": None,
-            "code": "fusewire_breaker_open",
-            "retry_after": wait,
-        }
+        text = f"The model is overloaded; try again in {wait} seconds."
+        code = {"type": "overloaded_error", "code": "fusewire_breaker_open"}
+        error = {"message": text, "param": None, "retry_after": wait, **code}
         return Reply(503, {"error": error}, wait)
 
     def _hook(self, method: str, headers: Mapping[str, str], body: bytes) -> Reply:
@@ -397,11 +386,10 @@ class FusewireReceiver:
                 if error.code == HTTPStatus.NOT_MODIFIED:
                     return rev
                 raise
-        newest = document.get("rev")
-        if not isinstance(newest, int) or not self.ledger.take(document, self._tier):
+        if not self.ledger.take(document, self._tier):
             msg = "fusewire receiver: not a state document, or an older one than before"
             raise ValueError(msg)
-        return newest
+        return cast("int", document["rev"])
 
 
 async def _send(reply: Reply, send: Send) -> None:

@@ -30,7 +30,7 @@ from collector.cli.output import (
     show_table,
     utc_now,
 )
-from collector.cli.service import SilentError, service_of
+from collector.cli.service import RefusedError, SilentError, service_of
 from collector.config import Config
 from collector.state import Lane
 from collector.store import baselines as stored
@@ -232,6 +232,8 @@ def promote_baseline(
         path = f"/v1/baselines/{identity}/promote"
         line = service_of(config, token_file).post(path, BaselineLine, body)
         where = ""
+    except RefusedError as error:
+        fail(str(error))
     except SilentError as error:
         work = partial(
             stored.promote, identity=identity, author=actor, reason=reason, now=utc_now()

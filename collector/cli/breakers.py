@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,7 @@ from collector.cli.options import (
     token_option,
 )
 from collector.cli.output import actor_name, fail, moment, show_json_list, show_table, utc_now
-from collector.cli.service import SilentError, service_of
+from collector.cli.service import RefusedError, SilentError, service_of
 from collector.config import Config
 from collector.store import breakers as stored_breakers
 from collector.store import overrides
@@ -107,7 +109,8 @@ def open_breaker(  # one parameter an option: click's way
     config = loaded(config_path)
     key = breaker_key(config, name)
     override = _override(config, key, "forced_open", seconds=seconds, actor=actor, reason=reason)
-    _force(config, key, override, token_file)
+    with _refusal_ends():
+        _force(config, key, override, token_file)
 
 
 @breaker.command("close")
@@ -131,7 +134,8 @@ def close_breaker(  # one parameter an option: click's way
     config = loaded(config_path)
     key = breaker_key(config, name)
     override = _override(config, key, "forced_closed", seconds=seconds, actor=actor, reason=reason)
-    _force(config, key, override, token_file)
+    with _refusal_ends():
+        _force(config, key, override, token_file)
 
 
 @breaker.command("release")
@@ -147,7 +151,8 @@ def release_breaker(
     key = breaker_key(config, name)
     body: dict[str, str | float | None] = {"forced": None, "reason": reason, "actor": actor}
     leave = partial(overrides.leave_release, key=key, actor=actor, reason=reason, now=utc_now())
-    _ask(config, key, body, leave, token_file=token_file)
+    with _refusal_ends():
+        _ask(config, key, body, leave, token_file=token_file)
 
 
 @click.command()
@@ -177,13 +182,29 @@ def release(  # one parameter an option: click's way
     if every == (tier is not None):
         fail("name one of --tier and --all")
     tiers = list(config.tiers) if tier is None else [known_tier(config, tier)]
+    refused = False
     for name in tiers:
         for target in ("", *(one.id for one in config.tiers[name].targets)):
             key = Key(name, target)
             override = _override(
                 config, key, "forced_closed", seconds=seconds, actor=actor_name(), reason=reason
             )
-            _force(config, key, override, token_file)
+            try:
+                _force(config, key, override, token_file)
+            except RefusedError as error:  # go on: the others need it no less
+                click.echo(f"fusewire: {error}", err=True)
+                refused = refused or config.mode_of(name) == "enforce"
+    if refused:
+        fail("not everything was released")
+
+
+@contextmanager
+def _refusal_ends() -> Iterator[None]:
+    """End the command with the service's reason if it refuses."""
+    try:
+        yield
+    except RefusedError as error:
+        fail(str(error))
 
 
 def _override(

@@ -24,6 +24,10 @@ class SilentError(Exception):
     """Nothing usable answers at the service's address; the message says what came instead."""
 
 
+class RefusedError(Exception):
+    """The service answers and refuses (4xx); the message says why, as it does."""
+
+
 class _Detail(msgspec.Struct):
     detail: str = ""
 
@@ -44,10 +48,11 @@ class Service:
         return self._call("GET", path, shape, query=query)
 
     def post(self, path: str, shape: type[T], body: dict[str, str | float | None]) -> T:
-        """Post to a route; a refusal (4xx) ends the command, as the service said why.
+        """Post to a route and return its answer.
 
         Raises:
             SilentError: As `get`.
+            RefusedError: If the service refuses.
         """
         return self._call("POST", path, shape, body=body)
 
@@ -68,11 +73,12 @@ class Service:
         except httpx2.HTTPError as error:
             msg = f"no answer from {self.url}: {str(error) or type(error).__name__}"
             raise SilentError(msg) from error
-        if answer.status_code in _UNFIT:
+        if answer.status_code in _UNFIT or (method == "GET" and not answer.is_success):
             msg = f"{self.url} answered {answer.status_code}"
             raise SilentError(msg)
         if not answer.is_success:
-            fail(f"{self.url}{path}: {answer.status_code}: {_detail(answer.content)}")
+            msg = f"{self.url}{path}: {answer.status_code}: {_detail(answer.content)}"
+            raise RefusedError(msg)
         try:
             return TypeAdapter(shape).validate_json(answer.content)
         except ValidationError as error:

@@ -18,6 +18,7 @@ from collector.demo.recorded import BASELINE, HOT, JSON_BLOBS
 SHIFTED = "batch"  # the upstream that starts to send JSON
 FIRST, SECOND = "c", "b"  # the targets whose KV cache fills, in this order
 RAISED = frozenset({"warning", "critical"})
+CRITICAL = frozenset({"critical"})
 
 
 class Levers(Protocol):
@@ -105,7 +106,7 @@ def _verdict(
 
     def seen(moment: Moment, since: Since) -> str:
         found = [row for row in moment.facts.verdicts if fits(row, since)]
-        return f"{found[0].signal}, {found[0].scope}: {found[0].reason}" if found else ""
+        return found[0].words if found else ""
 
     return seen
 
@@ -116,7 +117,7 @@ def _transition(target: str, *kinds: str) -> Seen:
 
     def seen(moment: Moment, since: Since) -> str:
         found = [row for row in moment.facts.transitions if fits(row, since)]
-        return f"{found[0].kind}: {found[0].reason}" if found else ""
+        return found[0].words if found else ""
 
     return seen
 
@@ -130,8 +131,8 @@ def _state(target: str, state: str) -> Seen:
 
 
 def _closed_again(moment: Moment, since: Since) -> str:
-    opened = _transition(FIRST, "closed")(moment, since)
-    return opened if _state(FIRST, "closed")(moment, since) else ""
+    closed = _transition(FIRST, "closed")(moment, since)
+    return closed if _state(FIRST, "closed")(moment, since) else ""
 
 
 def _shedding(moment: Moment, _since: Since) -> str:
@@ -201,7 +202,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         told=f"Segment {SHIFTED!r} sends JSON blobs; the other two do not change.",
         act=_json_prompts,
         marks=(Mark("input drift", _verdict(f"segment:{SHIFTED}", signal="prompt_")),),
-        least_seconds=4,
+        least_seconds=6,
         most_seconds=25,
     ),
     Chapter(
@@ -210,7 +211,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         told="Prompts are as before; every target now samples at temperature 1.5, unasked.",
         act=_hot_answers,
         marks=(Mark("output drift", _verdict("tier", signal="output_surprisal_mean_nats")),),
-        least_seconds=4,
+        least_seconds=6,
         most_seconds=25,
     ),
     Chapter(
@@ -219,11 +220,14 @@ CHAPTERS: tuple[Chapter, ...] = (
         told=f"Target {FIRST!r} plays the pages of a full KV cache.",
         act=_first_full,
         marks=(
-            Mark("saturation", _verdict(f"target:{FIRST}", cause="kv_cache_saturated")),
+            Mark(
+                "saturation",
+                _verdict(f"target:{FIRST}", cause="kv_cache_saturated", levels=CRITICAL),
+            ),
             Mark("growing queue", _verdict(f"target:{FIRST}", cause="queue_growing")),
             Mark("target opened", _transition(FIRST, "open")),
         ),
-        least_seconds=3,
+        least_seconds=4,
         most_seconds=15,
     ),
     Chapter(
@@ -237,7 +241,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             Mark("503 with Retry-After", _client_shed),
             Mark("others still served", _client_answered),
         ),
-        least_seconds=4,
+        least_seconds=6,
         most_seconds=20,
     ),
     Chapter(
@@ -250,7 +254,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             Mark("target closed", _closed_again),
             Mark("tier admits everything", _admitting),
         ),
-        least_seconds=3,
+        least_seconds=4,
         most_seconds=45,
     ),
 )

@@ -70,3 +70,6 @@ async def _end(process: asyncio.subprocess.Process, end_seconds: float) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
+    finally:
+        if process.returncode is None:  # a second Ctrl-C while it was being ended
+            process.kill()

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +65,31 @@ async def run(options: DemoOptions, *, chapters: Sequence[Chapter] = CHAPTERS) -
         )
         return _CANNOT_START
     folder = _run_folder(options.folder)
+    if folder is None:
+        timeline.line(
+            f"demo: {options.folder} is not empty, and the store of an earlier run would go on; "
+            "give a new folder",
+            "bold red",
+        )
+        return _CANNOT_START
     _introduce(timeline, folder)
+    with _ended_by_signals() as received:
+        return await _ended(
+            _run_in(folder, options, timeline, chapters), timeline, folder, received
+        )
+
+
+async def _ended(
+    running: Awaitable[int], timeline: Timeline, folder: Path, received: Sequence[str]
+) -> int:
+    """Return the exit code of `running`; say what stopped it if it was stopped."""
     try:
-        with _ended_by_signals():
-            return await _run_in(folder, options, timeline, chapters)
+        return await running
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        timeline.line(f"demo: ended by {received[0]}", "bold red")
+        return _NOT_PASSED
     except StoryError as error:
         timeline.stop()
         timeline.line(f"demo: {error}", "bold red")
@@ -162,9 +183,12 @@ def _introduce(timeline: Timeline, folder: Path) -> None:
     timeline.line(f"  client          requests a second: {rates}")
 
 
-def _run_folder(chosen: Path | None) -> Path:
+def _run_folder(chosen: Path | None) -> Path | None:
+    """Return the folder of this run with the configuration in it; None if it is not empty."""
     folder = chosen or Path(tempfile.mkdtemp(prefix="fusewire-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        return None
     (folder / settings.CONFIG_NAME).write_text(settings.config_text(), encoding="utf-8")
     return folder
 
@@ -261,16 +285,25 @@ def _check_alive(children: Sequence[Child]) -> None:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let the signals that end a process end this task, so that the children are ended too."""
+def _ended_by_signals() -> Iterator[list[str]]:
+    """Let the signals that end a process end this task, so that the children are ended too.
+
+    Yields the list that the names of such signals come into. Ctrl-C is asyncio's own business.
+    """
     task = asyncio.current_task()
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGHUP)
-    for number in numbers:
+    received: list[str] = []
+
+    def end(name: str) -> None:
+        received.append(name)
         if task is not None:
-            loop.add_signal_handler(number, task.cancel)
+            task.cancel()
+
+    for number in numbers:
+        loop.add_signal_handler(number, end, number.name)
     try:
-        yield
+        yield received
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)

@@ -24,8 +24,14 @@ class VerdictFact(msgspec.Struct, frozen=True):
     scope: str
     signal: str
     level: str
+    detector: str = ""
     reason: str = ""
     cause: str = ""
+
+    @property
+    def words(self) -> str:
+        """What the verdict says, as the timeline tells it."""
+        return f"{self.signal}, {self.scope}: {self.reason}"
 
 
 class BreakerFact(msgspec.Struct, frozen=True):
@@ -48,6 +54,15 @@ class TransitionFact(msgspec.Struct, frozen=True):
     reason: str = ""
     actor: str = ""
     dry_run: bool = False
+
+    @property
+    def breaker(self) -> str:
+        return f"target {self.target}" if self.target else f"tier {self.tier}"
+
+    @property
+    def words(self) -> str:
+        """What the transition says, as the timeline tells it."""
+        return f"{self.breaker}{' (observe only)' if self.dry_run else ''}: {self.reason}"
 
 
 class BaselineFact(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ class News:
     """Remembers what was told, bounded."""
 
     def __init__(self) -> None:
-        self._levels: dict[tuple[str, str], str] = {}
+        self._levels: dict[tuple[str, str, str], str] = {}
         self._transitions: deque[TransitionFact] = deque(maxlen=_REMEMBERED)
         self._refusals: set[str] = set()
         self._told: Counter[str] = Counter()
@@ -50,12 +50,12 @@ class News:
     def _verdicts(self, facts: Facts) -> list[NewsItem]:
         items = []
         for row in facts.verdicts:
-            stream = (row.scope, row.signal)
+            stream = (row.scope, row.signal, row.detector)
             before = self._levels.get(stream)
             if len(self._levels) < _REMEMBERED or stream in self._levels:
                 self._levels[stream] = row.level
             if row.level in _RAISED and before not in _RAISED and self._may_tell(row):
-                items.append(NewsItem(row.level, f"{row.signal}, {row.scope}: {row.reason}"))
+                items.append(NewsItem(row.level, row.words))
         return items
 
     def _may_tell(self, row: VerdictFact) -> bool:
@@ -69,11 +69,9 @@ class News:
             if row in self._transitions:
                 continue
             self._transitions.append(row)
-            breaker = f"target {row.target}" if row.target else f"tier {row.tier}"
             if row.kind == "suppressed":
-                if breaker in self._refusals:
+                if row.breaker in self._refusals:
                     continue
-                self._refusals.add(breaker)
-            dry = " (observe only)" if row.dry_run else ""
-            items.append(NewsItem(row.kind, f"{breaker}{dry}: {row.reason}"))
+                self._refusals.add(row.breaker)
+            items.append(NewsItem(row.kind, row.words))
         return items

@@ -19,7 +19,7 @@ SECRET_VARIABLE = "FUSEWIRE_DEMO_SECRET"  # noqa: S105  # the name of the variab
 CONFIG_NAME = "demo.yaml"
 
 # Requests a second of each upstream: what two cores carry with everything else of the demo.
-RATES: Mapping[str, float] = MappingProxyType({"search": 20.0, "support": 20.0, "batch": 40.0})
+RATES: Mapping[str, float] = MappingProxyType({"search": 27.0, "support": 27.0, "batch": 27.0})
 
 _SHOWN = (
     ("mode",),

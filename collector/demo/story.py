@@ -130,14 +130,16 @@ class Story:
     ) -> None:
         seconds = self.seconds
         self._remember(moment.facts, seconds)
-        for item in self._news.of(moment.facts):
+        news = self._news.of(moment.facts)
+        for item in news:
             self.teller.event(seconds, item.kind, item.text)
+        told = {item.text for item in news}
         for mark in chapter.marks:
             if marks[mark.name] is None:
                 text = mark.seen(moment, since)
                 if text:
                     marks[mark.name] = seconds
-                    self.teller.mark(seconds, mark.name, text)
+                    self.teller.mark(seconds, mark.name, "" if text in told else text)
         self.teller.status(seconds, moment)
 
     def _remember(self, facts: Facts, seconds: float) -> None:

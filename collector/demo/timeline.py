@@ -62,7 +62,7 @@ class Timeline:
         self._row(seconds, kind, text)
 
     def mark(self, seconds: float, name: str, text: str) -> None:
-        self._row(seconds, "seen", f"{name}: {text}")
+        self._row(seconds, "seen", f"{name}: {text}" if text else name)
 
     def status(self, seconds: float, moment: Moment) -> None:
         text = f"{seconds:6.1f} s  {status_words(moment)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -85,7 +85,8 @@ class Follower:
     def close(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
-            self._descriptor = None
+        self._descriptor = None
+        self._quiet_size = None  # it was of the file that was open
 
     def read_now(self) -> Chunk:
         """Do what `read` does, in this thread."""
@@ -198,23 +199,3 @@ def _digest(descriptor: int, offset: int) -> str:
     start = max(0, offset - _FINGERPRINT_BYTES)
     before = os.pread(descriptor, offset - start, start)
     return hashlib.blake2b(before, digest_size=8).hexdigest()
-
-
-async def follow(
-    follower: Follower,
-    take: Callable[[Chunk], Awaitable[None]],
-    pause: Callable[[], Awaitable[None]],
-) -> None:
-    """Read for ever: every chunk goes to `take`, and `pause` follows where nothing new was there.
-
-    `take` gets idle chunks too (their lag and problem are worth a metric); the position may be
-    saved when it has returned.
-    """
-    try:
-        while True:
-            chunk = await follower.read()
-            await take(chunk)
-            if not chunk.payload:
-                await pause()
-    finally:
-        follower.close()

@@ -1,8 +1,8 @@
 """What a line of logged generations looks like on the wire: only the members that are read.
 
 Everything else is skipped by the decoder without making an object of it. Members are optional
-because engines leave out, null and rename them freely (`docs/intake.md` lists who sends what); one
-`Reply` covers the bodies and stream chunks of all engines, since a line does not say who made it.
+because engines leave out, null and rename them freely; one `Reply` covers the bodies and stream
+chunks of all engines, since a line does not say who made it.
 """
 
 from __future__ import annotations

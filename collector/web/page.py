@@ -39,6 +39,7 @@ def _environment() -> Environment:
     environment.filters.update(
         age=words.age,
         value=words.value,
+        absence=words.absence,
         number=words.number_of,
         ratio=words.ratio,
         clock=words.clock,

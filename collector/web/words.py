@@ -32,7 +32,7 @@ def age(seconds: float | None) -> str:
 
 
 def value(signal: SignalView) -> str:
-    """Return the value with its unit, or a dash."""
+    """Return the value with its unit where the name does not say it, or a dash."""
     if signal.value is None or not math.isfinite(signal.value):
         return NOTHING
     if signal.unit == "bytes":
@@ -40,7 +40,12 @@ def value(signal: SignalView) -> str:
     if signal.unit == "ratio":
         return f"{signal.value:.3f}"
     number = number_of(signal.value)
-    return f"{number} {signal.unit}" if signal.unit else number
+    return f"{number} {signal.unit}" if signal.unit not in signal.name else number
+
+
+def absence(signal: SignalView) -> str:
+    """Return why there is no value, without the name of the signal in front."""
+    return signal.absent.removeprefix(f"{signal.name}: ") or "no reason given"
 
 
 def number_of(number: float) -> str:

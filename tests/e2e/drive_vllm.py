@@ -13,16 +13,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import httpx2
-import msgspec
 
 from tests.e2e.load import TIER, Load
+from tests.e2e.looking import Seen, after, say, watch
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_PORT, SERVICE_PORT = 28_100, 28_131
@@ -31,6 +29,7 @@ SERVICE = f"http://127.0.0.1:{SERVICE_PORT}"
 START_SECONDS = 300.0
 CALM_SECONDS = 15.0
 LOAD_SECONDS = 90.0
+SHED_SECONDS = 15.0  # the load goes on so long under a tripped breaker
 RECOVERY_SECONDS = 180.0
 CLIENTS = 24
 CONFIG = f"""\
@@ -69,70 +68,6 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
 }
-
-
-class Value(msgspec.Struct):
-    value: float | None
-
-
-class Target(msgspec.Struct):
-    id: str
-    version: str
-    up: bool | None
-    signals: dict[str, Value]
-
-
-class Progress(msgspec.Struct):
-    scope: str
-    stage: str
-    requests: int
-
-
-class Tier(msgspec.Struct):
-    tier: str
-    targets: list[Target]
-    baselines: list[Progress]
-
-
-class Verdict(msgspec.Struct):
-    level: str
-    signal: str
-    cause: str
-    reason: str
-
-
-class Breaker(msgspec.Struct):
-    tier: str
-    target: str
-    shown_state: str
-    effective_ratio: float
-
-
-@dataclass(slots=True)
-class Seen:
-    """The most of everything that was seen."""
-
-    version: str = ""
-    kv_cache_usage_ratio: float = 0.0
-    requests_waiting: float = 0.0
-    preemptions_total: float = 0.0
-    lowest_admit_ratio: float = 1.0
-    tripped: bool = False
-    recovered: bool = False
-    baselines: dict[str, str] = field(default_factory=dict)
-    verdicts: dict[str, str] = field(default_factory=dict)  # cause to its first reason
-
-
-def say(text: str) -> None:
-    """Print a line with the seconds since the start."""
-    sys.stdout.write(f"{time.monotonic() - began():6.1f}s  {text}\n")
-    sys.stdout.flush()
-
-
-@cache
-def began() -> float:
-    """Return when this was first asked: the start of the run."""
-    return time.monotonic()
 
 
 @contextmanager
@@ -178,73 +113,30 @@ def end(log: Path) -> str:
     return f"{log}:\n{log.read_text(encoding='utf-8', errors='replace')[-3000:]}"
 
 
-async def look(client: httpx2.AsyncClient, seen: Seen) -> str:
-    """Look at the service once; return what it shows in a line."""
-    tiers, breakers, verdicts = await asyncio.gather(
-        client.get(f"{SERVICE}/v1/tiers"),
-        client.get(f"{SERVICE}/v1/breakers"),
-        client.get(f"{SERVICE}/v1/verdicts", params={"at_least": "warning"}),
-    )
-    (tier,) = msgspec.json.decode(tiers.content, type=list[Tier])
-    values = {name: one.value for name, one in tier.targets[0].signals.items()}
-    seen.version = tier.targets[0].version
-    for name in ("kv_cache_usage_ratio", "requests_waiting", "preemptions_total"):
-        setattr(seen, name, max(getattr(seen, name), values.get(name) or 0.0))
-    seen.baselines.update({one.scope: f"{one.stage}, {one.requests}" for one in tier.baselines})
-    for verdict in msgspec.json.decode(verdicts.content, type=list[Verdict]):
-        if verdict.cause and verdict.cause not in seen.verdicts:
-            seen.verdicts[verdict.cause] = f"{verdict.level}: {verdict.signal}: {verdict.reason}"
-            say(f"verdict {verdict.cause}: {seen.verdicts[verdict.cause]}")
-    found = msgspec.json.decode(breakers.content, type=list[Breaker])
-    ratio = min((one.effective_ratio for one in found if one.tier == TIER), default=1.0)
-    seen.lowest_admit_ratio = min(seen.lowest_admit_ratio, ratio)
-    seen.recovered = seen.tripped and ratio >= 1
-    seen.tripped = seen.tripped or ratio < 1
-    states = ", ".join(f"{one.target or 'tier'} {one.shown_state}" for one in found)
-    return (
-        f"kv {values.get('kv_cache_usage_ratio') or 0:.2f}"
-        f"  running {values.get('requests_running') or 0:g}"
-        f"  waiting {values.get('requests_waiting') or 0:g}  admits {ratio:.2f}  [{states}]"
-    )
-
-
-async def watch(client: httpx2.AsyncClient, seen: Seen, *, until: Callable[[], bool]) -> None:
-    """Look once a second until `until()`; print a line every third time."""
-    looks = 0
-    while not until():
-        line = await look(client, seen)
-        if looks % 3 == 0:
-            say(line)
-        looks += 1
-        await asyncio.sleep(1)
-
-
-def after(seconds: float) -> Callable[[], bool]:
-    """Return a test for whether `seconds` from now have passed."""
-    deadline = time.monotonic() + seconds
-    return lambda: time.monotonic() >= deadline
-
-
 async def story(client: httpx2.AsyncClient, seen: Seen, config: Path) -> Load:
     """Calm traffic, too much traffic, and the way back."""
     load = Load(client, engine=ENGINE, fusewire=SERVICE)
     say("calm: 2 clients, short answers")
     calm = after(CALM_SECONDS)
-    await asyncio.gather(load.run(2, tokens=(8, 24), until=calm), watch(client, seen, until=calm))
+    await asyncio.gather(
+        load.run(2, tokens=(8, 24), until=calm), watch(client, SERVICE, seen, until=calm)
+    )
     say(f"load: {CLIENTS} clients, 150 to 350 tokens each, 1,024 tokens of KV cache")
     late = after(LOAD_SECONDS)
 
     def enough() -> bool:
-        return late() or (seen.tripped and load.counts.refused_with_retry_after >= CLIENTS)
+        shed_for = time.monotonic() - seen.tripped_at if seen.tripped else 0.0
+        return late() or (shed_for >= SHED_SECONDS and load.counts.refused_with_retry_after > 0)
 
     await asyncio.gather(
-        load.run(CLIENTS, tokens=(150, 350), until=enough), watch(client, seen, until=enough)
+        load.run(CLIENTS, tokens=(150, 350), until=enough),
+        watch(client, SERVICE, seen, until=enough),
     )
     await load.flush()
     await asyncio.to_thread(command, config, "status")
     say("no load: waiting for the breaker to let traffic back")
     late_again = after(RECOVERY_SECONDS)
-    await watch(client, seen, until=lambda: seen.recovered or late_again())
+    await watch(client, SERVICE, seen, until=lambda: seen.recovered or late_again())
     return load
 
 
@@ -265,7 +157,9 @@ def summary(seen: Seen, load: Load, *, audit_holds: bool) -> bool:
         f"KV cache full: {seen.kv_cache_usage_ratio:.2f}": seen.kv_cache_usage_ratio >= 0.95,
         f"requests waited: {seen.requests_waiting:g}": seen.requests_waiting >= 1,
         f"preemptions: {seen.preemptions_total:g}": seen.preemptions_total >= 1,
-        f"verdicts: {', '.join(seen.verdicts) or 'none'}": "kv_cache_saturated" in seen.verdicts,
+        f"verdicts: {', '.join(seen.verdicts) or 'none'}": (
+            "kv_cache_saturated critical" in seen.verdicts
+        ),
         f"tier shed: admitted down to {seen.lowest_admit_ratio:.2f}": seen.tripped,
         f"refusals with Retry-After: {counts.refused_with_retry_after}": (
             counts.refused_with_retry_after > 0

@@ -13,9 +13,16 @@ from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from alerts.breaker.guard import limit, velocity
 from alerts.breaker.parameters import BreakerParameters
@@ -208,10 +215,19 @@ class BreakerMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-TestBreakerMachine = BreakerMachine.TestCase
-TestBreakerMachine.settings = settings(
-    max_examples=40,
-    stateful_step_count=30,
+QUICK = settings(
+    max_examples=15,
+    stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+def test_the_invariants_hold_in_any_order_of_events() -> None:
+    run_state_machine_as_test(BreakerMachine, settings=QUICK)
+
+
+@pytest.mark.slow
+def test_the_invariants_hold_over_many_long_histories() -> None:
+    longer = settings(QUICK, max_examples=300, stateful_step_count=60)
+    run_state_machine_as_test(BreakerMachine, settings=longer)

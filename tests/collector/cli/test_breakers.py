@@ -198,3 +198,31 @@ def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
 
     assert done.exit_code == 2
     assert "it is empty" in done.stderr
+
+
+def test_release_goes_on_when_the_service_refuses_one_tier(tmp_path: Path) -> None:
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port, extra="mode: enforce\n")
+        refusal = (422, {"detail": "the journal says no"})
+        for path in ("chat", "chat/127.0.0.1%3A8000", "chat/b", "code", "code/c"):
+            service.answers[f"/v1/breakers/{path}/override"] = (200, breaker_answer())
+        service.answers["/v1/breakers/chat/override"] = refusal
+
+        done = world.run("release", "--all")
+
+    assert done.exit_code == 2
+    assert len(service.asked) == 5
+    assert "422: the journal says no" in done.stderr
+    assert "not everything was released" in done.stderr
+
+
+def test_release_of_tiers_that_only_observe_is_no_failure(tmp_path: Path) -> None:
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        for path in ("code", "code/c"):
+            service.answers[f"/v1/breakers/{path}/override"] = (422, {"detail": "it observes"})
+
+        done = world.run("release", "--tier", "code")
+
+    assert done.exit_code == 0
+    assert "422: it observes" in done.stderr

@@ -55,6 +55,20 @@ async def test_a_part_that_ends_at_once_fails_the_demo_and_shows_its_log(
     assert names_in(tmp_path) == {"demo.yaml", "service.log", "tier.log", "gateway.log"}
 
 
+@pytest.mark.anyio
+async def test_a_folder_with_an_earlier_run_in_it_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "ports", tuple)
+    (tmp_path / "fusewire.db").touch()
+
+    code = await run(DemoOptions(folder=tmp_path))
+
+    assert code == 2
+    assert "is not empty" in capsys.readouterr().out
+    assert names_in(tmp_path) == {"fusewire.db"}
+
+
 def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -68,8 +82,8 @@ def a_free_port() -> int:
 def test_the_settings_of_the_demo_are_shown_by_name_and_value() -> None:
     shown = settings.shown_settings(settings.config_text())
 
-    assert "mode enforce, scrape_interval 1s, tick 1s, requests 500" in shown
-    assert "breach_n 2, breach_m 3, open_base_seconds 8" in shown
+    assert "mode enforce, scrape_interval 1s, tick 1s, requests 750" in shown
+    assert "breach_n 2, breach_m 3, open_base_seconds 12" in shown
 
 
 def test_the_configuration_names_the_ports_that_the_demo_listens_on() -> None:

@@ -28,7 +28,7 @@ def rows_of(request: dict[str, Any], response: Any) -> list[Row]:
     for chunk in chunks:
         for choice in chunk.get("choices") or []:
             choices.setdefault(choice.get("index", 0), []).append(choice)
-    usage = next((c["usage"] for c in reversed(chunks) if c.get("usage")), {})
+    usage: dict[str, Any] = next((c["usage"] for c in reversed(chunks) if c.get("usage")), {})
     prompts = request.get("prompt")
     several = isinstance(prompts, list) and len(prompts) > 1 and isinstance(prompts[0], str)
     rows = []
@@ -185,8 +185,8 @@ def of_responses_api(request, body) -> Row:
     row |= of_text([entry["token"] for entry in entries], text)
     row["output_tokens"] = float(body.get("usage", {}).get("output_tokens", len(sampled)))
     row["output_length_capped"] = float(body["incomplete_details"] is not None)
-    if prompt_text(request) is not None:
-        row["prompt_chars"] = float(len(prompt_text(request)))
+    if text_in := prompt_text(request):
+        row["prompt_chars"] = float(len(text_in))
     return row
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -71,9 +72,8 @@ def test_a_bomb_is_stopped_by_its_ratio(encoding: str, bomb: bytes) -> None:
 
 def test_a_zstd_window_over_the_limit_is_refused() -> None:
     parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=24)
-    noise = b"".join(i.to_bytes(4, "little") for i in range(3_000_000))  # wants all of its window
     packed = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
-    body = packed.compress(noise) + packed.flush()
+    body = packed.compress(LINES) + packed.flush()  # its head asks for 16 MiB
 
     with pytest.raises(BodyError, match="window of more than 8388608 bytes"):
         open_body(body, "zstd", LIMITS)
@@ -113,9 +113,5 @@ def test_no_damage_raises_anything_else(encoding: str, place: int, change: bytes
     body = bytearray(PACKED[encoding])
     body[place : place + 2] = change
 
-    try:
-        found = open_body(bytes(body), encoding, LIMITS)
-    except BodyError as error:
-        assert error.reason in Reason
-    else:
-        assert len(found) <= LIMITS.max_batch_bytes
+    with suppress(BodyError):
+        assert len(open_body(bytes(body), encoding, LIMITS)) <= LIMITS.max_batch_bytes

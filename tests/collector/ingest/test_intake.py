@@ -8,12 +8,13 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from collector.ingest.intake import Intake, IntakeBusy, IntakeError
+from collector.ingest.intake import Intake, IntakeBusy, IntakeError, open_and_decode
 from collector.ingest.records import BodyError, Decoded, Limits
 from tests.collector.ingest.recorded import DEFAULTS, corpus, the
 
@@ -71,8 +72,9 @@ async def test_a_body_that_cannot_be_opened_comes_back_as_its_error(real: Intake
 @pytest.mark.anyio
 async def test_a_worker_that_dies_is_replaced_and_its_bodies_are_reported(real: Intake) -> None:
     worker = await asyncio.wrap_future(real._pool.submit(os.getpid))
-    waiting = [asyncio.create_task(real.submit(corpus("e-loops") * 4, DEFAULTS)) for _ in range(2)]
-    await asyncio.sleep(0.05)
+    os.kill(worker, signal.SIGSTOP)
+    waiting = [asyncio.create_task(real.submit(LINE, DEFAULTS)) for _ in range(2)]
+    await asyncio.sleep(0)
     os.kill(worker, signal.SIGKILL)
 
     results = await asyncio.gather(*waiting, return_exceptions=True)
@@ -138,18 +140,11 @@ async def test_a_caller_who_leaves_does_not_free_the_place_of_running_work() -> 
 
 @pytest.mark.anyio
 async def test_a_mapping_proxy_of_tiers_can_be_sent(real: Intake) -> None:
-    from dataclasses import replace
-
     defaults = replace(DEFAULTS, tiers=MappingProxyType(dict(DEFAULTS.tiers)))
 
     assert (await real.submit(LINE, defaults)).accepted == 1
 
 
-@pytest.mark.anyio
-async def test_the_limits_reach_the_worker() -> None:
-    intake = Intake(monotonic=time.monotonic, limits=Limits(max_batch_bytes=10))
-    try:
-        with pytest.raises(BodyError, match="more than 10 bytes"):
-            await intake.submit(LINE, DEFAULTS)
-    finally:
-        await intake.close()
+def test_the_work_of_a_worker_keeps_the_limits() -> None:
+    with pytest.raises(BodyError, match="more than 10 bytes"):
+        open_and_decode(LINE, "", DEFAULTS, Limits(max_batch_bytes=10))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -10,15 +9,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from collector.store import baselines, ticks
+from collector.store import baselines
 from collector.store.models import BaselineRow
 from collector.store.session import StoreError
-from collector.store.shelf import BaselineShelf
 from collector.store.store import Store
 from detectors.baseline import Baseline, Stage, make_baseline, promoted, to_bytes
 from detectors.records import TIER_SCOPE, Scope
 from tests.builders import START, a_tick
-from tests.collector.store.conftest import Clock
 
 pytestmark = pytest.mark.anyio
 
@@ -152,20 +149,3 @@ async def test_a_list_is_newest_first_and_of_one_tier(store: Store) -> None:
     assert [info.provenance[-1] for info in found] == ["3", "2", "1"]
     assert found[0].scope == TIER_SCOPE
     assert await store.read(baselines.listed, tier="code") == []
-
-
-async def test_the_shelf_serves_the_keeper_of_baselines(store: Store, clock: Clock) -> None:
-    shelf = BaselineShelf(store, now=clock)
-    tick = a_tick({"prompt_tokens": np.arange(50.0)})
-    await store.write(ticks.append, [tick])
-    lane = ("chat", TIER_SCOPE, "v1")
-
-    counted = await shelf.count_requests()
-    baseline = make_baseline(
-        await shelf.load_ticks(lane), made_at=clock(), provenance="ticks of a test"
-    )
-    await shelf.save_baseline(baseline)
-
-    assert counted == {lane: 50}
-    assert [row.id for row in await shelf.load_baselines()] == [baseline.id]
-    assert replace(baseline, signals={}) == replace((await shelf.load_baselines())[0], signals={})

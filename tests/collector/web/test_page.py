@@ -170,7 +170,7 @@ def test_signals_show_value_unit_and_age_or_why_there_is_none() -> None:
     text = words(render(INCIDENT))
 
     assert "kv_cache_usage_ratio0.9680.7 s" in text
-    assert "requests_waiting18 requests0.7 s" in text
+    assert "requests_waiting180.7 s" in text
     assert "memory_working_set_bytes2.00 GiB" in text
     assert "spec_decode_acceptance_ratio (family absent)" in text
     assert "Target b ✖ scrape failed: connection refused" in text

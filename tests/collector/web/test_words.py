@@ -33,6 +33,7 @@ def test_ages_are_short(seconds: float | None, expected: str) -> None:
         (None, "tokens", "-"),
         (math.nan, "tokens", "-"),
         (1234567.0, "tokens", "1,234,567 tokens"),
+        (3.0, "x", "3"),
         (0.12345, "seconds", "0.1235 seconds"),
         (0.5, "ratio", "0.500"),
         (1.0, "", "1"),
@@ -41,6 +42,11 @@ def test_ages_are_short(seconds: float | None, expected: str) -> None:
 )
 def test_values_carry_their_unit(number: float | None, unit: str, expected: str) -> None:
     assert words.value(SignalView("x", number, unit, 1.0)) == expected
+
+
+def test_a_reason_for_absence_does_not_repeat_the_name() -> None:
+    assert words.absence(SignalView("x", None, "", None, "x: family absent")) == "family absent"
+    assert words.absence(SignalView("x", None, "", None)) == "no reason given"
 
 
 @pytest.mark.parametrize(
