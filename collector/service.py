@@ -86,6 +86,7 @@ class Service:
             JournalError: If control state cannot be loaded.
             StoreError: If the history or the baselines cannot be read.
         """
+        await self.parts.intake.start()
         await self.history.start()
         await self.parts.keeper.start()
         self.alerts.memory = self.memories.read()

@@ -4,10 +4,12 @@ from fastapi import APIRouter
 
 from collector.api import breakers, ingest, service, tiers
 
+ROUTERS = (service.router, ingest.router, tiers.router, breakers.router)
+
 
 def all_routes() -> APIRouter:
     """Return a router with every route of the API."""
     routes = APIRouter()
-    for part in (service, ingest, tiers, breakers):
-        routes.include_router(part.router)
+    for router in ROUTERS:
+        routes.include_router(router)
     return routes

@@ -60,7 +60,7 @@ async def take_generations(
         after = str(math.ceil(error.retry_after_seconds))
         raise HTTPException(429, detail=str(error), headers={"retry-after": after}) from error
     except IntakeError as error:
-        raise HTTPException(500, detail=str(error)) from error
+        raise HTTPException(503, detail=str(error)) from error
     except BodyError as error:
         raise _refused(parts, error.reason, error.message) from error
     finally:

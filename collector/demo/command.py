@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import secrets
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -21,7 +19,7 @@ from rich.console import Console
 
 from collector.demo import settings
 from collector.demo.chapters import CHAPTERS, Chapter, Moment
-from collector.demo.children import Child, child
+from collector.demo.children import Child
 from collector.demo.client import Client, Upstream
 from collector.demo.facts import Service
 from collector.demo.levers import DemoLevers
@@ -31,9 +29,7 @@ from collector.demo.story import Story, StoryError
 from collector.demo.summary import Summary, show, summarise
 from collector.demo.timeline import Timeline
 
-_READY_SECONDS = 45.0
 _PASSED, _NOT_PASSED, _CANNOT_START = 0, 1, 2
-_SERVE = "import sys; from collector.cli import main; sys.exit(main())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +111,13 @@ class _Run:
 async def _run_in(
     folder: Path, options: DemoOptions, timeline: Timeline, chapters: Sequence[Chapter]
 ) -> int:
-    async with _children(folder, pull=options.pull) as children, _http() as http:
-        service = Service(http, url=_address(settings.SERVICE_PORT))
-        await _wait_ready(service, http, children)
+    async with start_all(folder, pull=options.pull) as children, _http() as http:
+        service = Service(http, url=settings.address(settings.SERVICE_PORT))
+        await wait_ready(service, http, children)
         async with _client() as client:
-            levers = DemoLevers(http, control=_address(settings.CONTROL_PORT), client=client)
+            levers = DemoLevers(
+                http, control=settings.address(settings.CONTROL_PORT), client=client
+            )
             summary = await _tell(
                 _Run(folder, children, service, client, levers, timeline), chapters
             )
@@ -135,7 +133,7 @@ async def _run_in(
 async def _tell(run: _Run, chapters: Sequence[Chapter]) -> Summary:
     story = Story(
         look=run.look,
-        alive=lambda: _check_alive(run.children),
+        alive=lambda: check_alive(run.children),
         levers=run.levers,
         teller=run.timeline,
         now=utc_now,
@@ -156,12 +154,8 @@ async def _tell(run: _Run, chapters: Sequence[Chapter]) -> Summary:
     )
 
 
-def _address(port: int) -> str:
-    return f"http://{settings.HOST}:{port}"
-
-
 def _page() -> str:
-    return _address(settings.SERVICE_PORT) + "/"
+    return settings.address(settings.SERVICE_PORT) + "/"
 
 
 def _introduce(timeline: Timeline, folder: Path) -> None:
@@ -193,31 +187,6 @@ def _run_folder(chosen: Path | None) -> Path | None:
     return folder
 
 
-@asynccontextmanager
-async def _children(folder: Path, *, pull: bool) -> AsyncIterator[list[Child]]:
-    """Start tier, gateway and service, in this order; end them in the other."""
-    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
-    environ = {settings.SECRET_VARIABLE: secret}
-    python = [sys.executable, "-u"]
-    targets = [
-        word
-        for name, port in settings.TARGET_PORTS.items()
-        for word in ("--target", f"{name}={port}")
-    ]
-    control = ["--control", str(settings.CONTROL_PORT)]
-    feed = ["--pull"] if pull else []
-    commands = {
-        "tier": [*python, "-m", "collector.demo.tier", *targets, *control],
-        "gateway": [*python, "-m", "collector.demo.gateway", *targets, *feed],
-        "service": [*python, "-c", _SERVE, "serve", "--config", settings.CONFIG_NAME],
-    }
-    async with AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(child(name, command, folder=folder, environ=environ))
-            for name, command in commands.items()
-        ]
-
-
 def _http() -> httpx2.AsyncClient:
     return httpx2.AsyncClient(timeout=5.0, trust_env=False)
 
@@ -228,7 +197,7 @@ async def _client() -> AsyncIterator[Client]:
     async with _http() as http:
         client = Client(
             http,
-            url=_address(settings.GATEWAY_PORT) + "/v1/completions",
+            url=settings.address(settings.GATEWAY_PORT) + "/v1/completions",
             upstreams=[Upstream(name, rate, BASELINE) for name, rate in settings.RATES.items()],
             sets={name: read_exchanges(name) for name in SETS},
             rng=Random(1),  # noqa: S311  # draws recordings, guards nothing
@@ -241,47 +210,6 @@ async def _client() -> AsyncIterator[Client]:
             sending.cancel()
             with suppress(asyncio.CancelledError):
                 await sending
-
-
-async def _wait_ready(
-    service: Service, http: httpx2.AsyncClient, children: Sequence[Child]
-) -> None:
-    """Wait until service, gateway and tier answer.
-
-    Raises:
-        StoryError: If one of them ends, or does not answer in time.
-    """
-    others = [
-        f"{_address(port)}/health"
-        for port in (settings.GATEWAY_PORT, *settings.TARGET_PORTS.values())
-    ]
-    deadline = time.monotonic() + _READY_SECONDS
-    while time.monotonic() < deadline:
-        _check_alive(children)
-        if await service.ready() and await _all_answer(http, others):
-            return
-        await asyncio.sleep(0.2)
-    tails = "\n".join(f"--- {part.name}\n{part.tail()}" for part in children)
-    msg = f"not ready after {_READY_SECONDS:.0f} s; the last lines of each part:\n{tails}"
-    raise StoryError(msg)
-
-
-async def _all_answer(http: httpx2.AsyncClient, urls: Sequence[str]) -> bool:
-    try:
-        answers = [await http.get(url) for url in urls]
-    except httpx2.HTTPError:
-        return False
-    return all(answer.status_code == httpx2.codes.OK for answer in answers)
-
-
-def _check_alive(children: Sequence[Child]) -> None:
-    for part in children:
-        if part.ended:
-            msg = (
-                f"the {part.name} ended with status {part.process.returncode}; "
-                f"its last lines ({part.log}):\n{part.tail()}"
-            )
-            raise StoryError(msg)
 
 
 @contextmanager

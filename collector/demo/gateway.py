@@ -107,9 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pull", action="store_true")
     given = parser.parse_args(arguments)
     pairs = [text.partition("=") for text in given.target]
-    service = f"http://{settings.HOST}:{settings.SERVICE_PORT}"
+    service = settings.address(settings.SERVICE_PORT)
     app = gateway(
-        {name: f"http://{settings.HOST}:{port}" for name, _, port in pairs},
+        {name: settings.address(int(port)) for name, _, port in pairs},
         around=receiver_of(
             os.environ.get(settings.SECRET_VARIABLE, ""),
             state_url=f"{service}/v1/state" if given.pull else None,

@@ -39,6 +39,11 @@ def ports() -> tuple[int, ...]:
     return (SERVICE_PORT, GATEWAY_PORT, *TARGET_PORTS.values(), CONTROL_PORT)
 
 
+def address(port: int) -> str:
+    """Return the URL of what listens on `port`, without a trailing slash."""
+    return f"http://{HOST}:{port}"
+
+
 def config_text() -> str:
     """Return the demo's configuration file."""
     return files("collector.demo").joinpath(CONFIG_NAME).read_text(encoding="utf-8")

@@ -153,7 +153,7 @@ class FullIntake(Intake):
 
 @pytest.mark.parametrize(
     ("error", "status", "retry_after"),
-    [(IntakeBusy(2.2), 429, "3"), (IntakeError("the worker died"), 500, None)],
+    [(IntakeBusy(2.2), 429, "3"), (IntakeError("the worker died"), 503, None)],
 )
 async def test_a_full_or_dying_intake_takes_nothing_and_says_so(
     asked: Asked, error: Exception, status: int, retry_after: str | None

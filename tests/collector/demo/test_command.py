@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from collector.demo import command, settings
+from collector.demo import processes, settings
 from collector.demo.chapters import CHAPTERS, Moment
 from collector.demo.client import Counts
 from collector.demo.command import DemoOptions, run
@@ -39,7 +39,7 @@ async def test_a_part_that_ends_at_once_fails_the_demo_and_shows_its_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "ports", tuple)
-    monkeypatch.setattr(command, "_SERVE", "import sys; sys.exit('config: not readable')")
+    monkeypatch.setattr(processes, "SERVE", "import sys; sys.exit('config: not readable')")
     for name in ("SERVICE_PORT", "GATEWAY_PORT", "CONTROL_PORT"):
         monkeypatch.setattr(settings, name, a_free_port())
     monkeypatch.setattr(settings, "TARGET_PORTS", {"a": a_free_port()})
