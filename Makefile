@@ -45,8 +45,9 @@ cov: setup  ## Every test, with a coverage report in htmlcov/
 bench: setup  ## Measure: ours, the peer, the limit, side by side
 	$(BIN)/pytest -q -s -m bench tests/bench --benchmark-disable-gc
 
-render: setup  ## Write the generated rules, runbook index and boards
+render: setup  ## Write the generated rules, runbook index, boards and reference pages
 	$(BIN)/fusewire render rules --write
+	$(BIN)/fusewire render reference --write
 	$(BIN)/fusewire render dashboards --write
 
 migrate: setup  ## Bring the database of fusewire.yaml to the newest schema

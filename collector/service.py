@@ -35,7 +35,7 @@ CONTROLLER_SECONDS = 1.0
 LOCK_SECONDS = 5.0
 SNAPSHOT_SECONDS = 10.0
 RETENTION_SECONDS = 600.0
-PUSH_SECONDS = 30.0
+PUSH_SECONDS = 30.0  # how often to look where no Alertmanager is configured, for a reload
 SCRAPE_JITTER = 1.0  # spread the targets' first scrapes over a whole interval
 TICKS_AT_ONCE = 100
 UNSTORED_MOST = 720  # ticks' rows kept for a store that cannot be written: an hour of one lane
@@ -110,8 +110,12 @@ class Service:
             Every("lock", LOCK_SECONDS, self.hold_lock),
             Every("snapshot", SNAPSHOT_SECONDS, self.write_snapshot),
             Every("retention", RETENTION_SECONDS, self.sweep),
-            Every("alertmanager", PUSH_SECONDS, self.push),
+            Every("alertmanager", self._push_seconds(), self.push),
         )
+
+    def _push_seconds(self) -> float:
+        configured = self.config.alertmanager
+        return configured.resend if configured else PUSH_SECONDS
 
     def _run(self, work: Awaitable[None]) -> None:
         self._tasks.append(asyncio.ensure_future(work))

@@ -104,8 +104,7 @@ def checked(config: Config) -> tuple[Access, dict[str, Endpoint]]:
     try:
         return read_access(config.token_file, host=config.listen.host), endpoints(config)
     except (EgressError, SecretError, ValueError) as error:
-        remedy = "mend it and start or reload again"
-        raise ConfigError((Problem("", None, str(error), "usable settings", remedy),)) from error
+        raise ConfigError((Problem("", None, "", str(error), ""),)) from error
 
 
 def detectors_by_tier(

@@ -301,15 +301,25 @@ class Controller:
                 await self._honour(key, asked, now)
             except OverrideError as error:
                 _LOG.warning("override request refused", extra={"problem": str(error)})
+                await self._answer(key, f"request refused: {error}", now)
             except JournalError:
                 continue  # kept, and tried again on the next tick
             del self._asked[key]
+
+    async def _answer(self, key: Key, reason: str, now: datetime) -> None:
+        """Audit that a request changed nothing, so that no later start honours it anew."""
+        breaker = self._book.machines.get(key, Breaker(key, epoch=self._book.epoch))
+        done = Transition(key, "override_ended", now, "command", breaker, breaker, reason[:400])
+        await self._book.note(done)
 
     async def _honour(self, key: Key, asked: Override | None, now: datetime) -> None:
         book = self._book
         if asked is None:
             check_known(book, key, "by command")
+            before = book.machines[key]
             await self._apply(key, Release("command", "released by command"), now)
+            if book.machines[key] == before:
+                await self._answer(key, "nothing to release", now)
             return
         override = bounded(book, key, asked, now)
         seconds = (override.expires_at - now).total_seconds()

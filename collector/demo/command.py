@@ -23,6 +23,7 @@ from collector.demo.children import Child
 from collector.demo.client import Client, Upstream
 from collector.demo.facts import Service
 from collector.demo.levers import DemoLevers
+from collector.demo.processes import check_alive, start_all, wait_ready
 from collector.demo.recorded import BASELINE, SETS, read_exchanges
 from collector.demo.serving import taken_ports, utc_now
 from collector.demo.story import Story, StoryError

@@ -77,6 +77,7 @@ async def _all_answer(http: httpx2.AsyncClient, urls: Sequence[str]) -> bool:
 
 
 def check_alive(children: Sequence[Child]) -> None:
+    """Raise `StoryError`, with the last lines of its log, if one of `children` has ended."""
     for part in children:
         if part.ended:
             msg = (

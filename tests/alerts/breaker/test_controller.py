@@ -405,7 +405,20 @@ async def test_requests_left_by_commands_are_honoured_once_each() -> None:
     assert override is not None
     assert override.expires_at == scene.clock.at + timedelta(days=1)
     assert scene.breaker("a").override is None
-    assert scene.kinds() == ["forced_open", "override_ended"]
+    assert scene.kinds() == ["forced_open", "override_ended", "override_ended"]
+    assert scene.disk.transitions[1].key == Key("chat", "z")
+    assert "no such breaker" in scene.disk.transitions[1].reason
+
+
+async def test_a_request_that_changes_nothing_is_answered_in_the_audit_too() -> None:
+    scene = await Scene().start()
+    scene.disk.asked[A] = None
+
+    await scene.controller.tick()
+
+    (answered,) = scene.disk.transitions
+    assert (answered.kind, answered.reason) == ("override_ended", "nothing to release")
+    assert scene.breaker("a") == answered.after
 
 
 async def test_a_request_taken_while_the_disk_is_full_is_kept_until_it_can_be_written() -> None:
