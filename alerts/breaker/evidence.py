@@ -24,17 +24,19 @@ class Finding:
     """What the verdicts of one evaluation may lead to.
 
     `known` is whether there was evidence at all; `ejects`, `sheds` and `drifts` are the worst
-    critical causes that may take the target out, shed the tier, or shed it together with harm.
+    causes found that may take the target out, shed the tier, or shed it together with harm. `held`
+    says that a cause is no breach at this moment, yet not cleared either: no evidence of health.
     """
 
     known: bool = False
+    held: bool = False
     ejects: Cause | None = None
     sheds: Cause | None = None
     drifts: Cause | None = None
 
     @property
     def clean(self) -> bool:
-        return self.known and self.ejects is None and self.sheds is None
+        return self.known and not self.held and self.ejects is None and self.sheds is None
 
 
 def find(
@@ -53,18 +55,39 @@ def find(
     mine = [verdict for verdict in verdicts if verdict.stream.scope in scopes]
     if not reading_ok:
         return Finding()
-    critical = [verdict for verdict in mine if verdict.level is Level.CRITICAL]
+    breaching = [verdict for verdict in mine if breaches(verdict)]
     blind = own is not None and any(
         verdict.cause == own.code and verdict.level is Level.UNKNOWN for verdict in mine
     )
     known = any(verdict.level is not Level.UNKNOWN for verdict in mine) and not blind
-    by_code = {verdict.cause: verdict for verdict in reversed(critical)}
+    by_code = {verdict.cause: verdict for verdict in reversed(breaching)}
     return Finding(
-        known=known or bool(critical),
+        known=known or bool(breaching),
+        held=any(_holds(verdict) for verdict in mine),
         ejects=_worst(v for c, v in by_code.items() if permission(c).may_eject_target),
         sheds=_worst(v for c, v in by_code.items() if permission(c).may_shed_tier),
         drifts=_worst(v for c, v in by_code.items() if permission(c).may_shed_with_harm),
     )
+
+
+def breaches(verdict: Verdict) -> bool:
+    """Return whether this evaluation breached, for counting n of m.
+
+    A soft cause is counted scrape by scrape, from what the detector says of this very one
+    (`details["breached"]`): its own level has a hold in it already, and holds do not stack. Hard
+    causes and drift count by their level.
+    """
+    raw = verdict.details.get("breached")
+    if raw is not None and permission(verdict.cause).kind == "soft":
+        return raw > 0 and verdict.level is not Level.UNKNOWN
+    return verdict.level is Level.CRITICAL
+
+
+def _holds(verdict: Verdict) -> bool:
+    """Return whether a cause that may act is raised or rising without being a breach right now."""
+    allowed = permission(verdict.cause)
+    acts = allowed.may_eject_target or allowed.may_shed_tier
+    return acts and verdict.level in {Level.WARNING, Level.CRITICAL} and not breaches(verdict)
 
 
 def _worst(verdicts: Iterable[Verdict]) -> Cause | None:
