@@ -316,4 +316,5 @@ def entropy_of_logits_torch(logits: torch.Tensor) -> torch.Tensor:
     import torch
 
     logprobs = torch.log_softmax(logits.float(), dim=-1)
-    return torch.special.entr(logprobs.exp()).sum(dim=-1)
+    entropy: torch.Tensor = torch.special.entr(logprobs.exp()).sum(dim=-1)
+    return entropy
