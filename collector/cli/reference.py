@@ -39,7 +39,6 @@ def _below(command: click.Command, parent: click.Context | None) -> Iterator[cli
     context = click.Context(
         command, parent=parent, info_name=name, terminal_width=_WIDTH, max_content_width=_WIDTH
     )
-    context.help_option_names = ["-h", "--help"]
     yield context
     if isinstance(command, click.Group):
         for known in command.list_commands(context):

@@ -38,7 +38,7 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"max_content_width": 100},
 )
 @click.version_option(package_name="fusewire", message="fusewire %(version)s")
 def fusewire() -> None:
