@@ -162,7 +162,11 @@ def serving(folder: Path, **environ: str) -> Iterator[Serving]:
         yield found
     finally:
         if found.process.poll() is None:
-            found.kill()
+            found.process.terminate()
+            try:
+                found.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                found.kill()
 
 
 def answers(url: str) -> bool:

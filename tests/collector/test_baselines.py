@@ -1,0 +1,146 @@
+"""Baselines come by themselves: collected, frozen, promoted by a person or where it is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from collector.baselines import AUTO_AUTHOR, BaselineKeeper
+from collector.state import Lane, State
+from detectors.baseline import Baseline, Stage, make_baseline, promoted
+from detectors.records import TIER_SCOPE, Tick
+from tests.builders import START, a_batch, a_tick
+
+pytestmark = pytest.mark.anyio
+LANE: Lane = ("chat", TIER_SCOPE, "v1")
+
+
+@dataclass
+class Shelf:
+    """A store in memory."""
+
+    ticks: dict[Lane, list[Tick]] = field(default_factory=dict)
+    baselines: dict[str, Baseline] = field(default_factory=dict)
+
+    async def load_baselines(self) -> list[Baseline]:
+        return list(self.baselines.values())
+
+    async def save_baseline(self, baseline: Baseline) -> None:
+        self.baselines[baseline.id] = baseline
+
+    async def load_ticks(self, lane: Lane) -> list[Tick]:
+        return self.ticks.get(lane, [])
+
+    async def count_requests(self) -> Mapping[Lane, int]:
+        return {lane: sum(t.requests for t in ticks) for lane, ticks in self.ticks.items()}
+
+
+def a_state() -> State:
+    return State(tick_seconds=5.0, started=START, monotonic_seconds=0.0)
+
+
+def a_keeper(
+    state: State, shelf: Shelf, *, auto: bool = False, needed: int = 100
+) -> BaselineKeeper:
+    keeper = BaselineKeeper(state=state, store=shelf, now=lambda: START + timedelta(hours=1))
+    keeper.configure(auto_promote={"chat": auto}, needed={"chat": needed})
+    return keeper
+
+
+async def collect(state: State, shelf: Shelf, requests: int) -> None:
+    """Count `requests` and store their ticks, as the service does."""
+    rng = np.random.default_rng(requests)
+    for number in range(4):
+        values = rng.lognormal(5, 1, requests // 4)
+        state.count(a_batch({"prompt_tokens": list(values)}, segment=""))
+        closed = state.close_tick(START + timedelta(seconds=5 * (number + 1)), 5.0 * (number + 1))
+        for tick in closed:
+            shelf.ticks.setdefault((tick.tier, tick.scope, tick.variant), []).append(tick)
+
+
+async def test_too_few_requests_make_no_baseline_and_show_their_progress() -> None:
+    state, shelf = a_state(), Shelf()
+    keeper = a_keeper(state, shelf)
+    await collect(state, shelf, 80)
+
+    made = await keeper.look()
+    (panel,) = state.panels([], START)
+
+    assert made == []
+    assert panel.progress.tolist() == [80]
+    assert panel.needed == 100
+
+
+@pytest.mark.parametrize(("auto", "stage"), [(False, Stage.CANDIDATE), (True, Stage.ACTIVE)])
+async def test_enough_requests_make_a_candidate_or_an_active_one_where_that_is_allowed(
+    auto: bool, stage: Stage
+) -> None:
+    state, shelf = a_state(), Shelf()
+    keeper = a_keeper(state, shelf, auto=auto)
+    await collect(state, shelf, 120)
+
+    (made,) = await keeper.look()
+
+    assert made.stage is stage
+    assert made.requests == 120
+    assert made.author == (AUTO_AUTHOR if auto else "")
+    assert shelf.baselines == {made.id: made}
+    assert state.baselines[LANE] is made
+    assert await keeper.look() == []
+
+
+async def test_a_baseline_is_made_only_of_what_the_store_really_has() -> None:
+    state, shelf = a_state(), Shelf()
+    keeper = a_keeper(state, shelf)
+    await collect(state, shelf, 120)
+    del shelf.ticks[LANE][1:]  # a store that lost most of it
+
+    made = await keeper.look()
+
+    assert made == []
+    assert state.progress(LANE) == 30
+
+
+async def test_a_restart_goes_on_collecting_where_it_was() -> None:
+    shelf = Shelf()
+    before = a_state()
+    await collect(before, shelf, 60)
+    after = a_state()
+    keeper = a_keeper(after, shelf)
+
+    await keeper.start()
+    await collect(after, shelf, 60)
+    (made,) = await keeper.look()
+
+    assert made.requests == 120
+
+
+async def test_after_a_restart_the_active_baseline_is_used_and_a_newer_candidate_is_not() -> None:
+    rng = np.random.default_rng(1)
+    ticks = [a_tick({"prompt_tokens": rng.lognormal(5, 1, 50)}, number=n) for n in range(30)]
+    old = make_baseline(ticks[:15], made_at=START, provenance="first")
+    active = promoted(old, author="tests", reason="good")
+    newer = make_baseline(ticks[15:], made_at=START + timedelta(days=1), provenance="second")
+    retired = replace(newer, id="bl_retired", stage=Stage.RETIRED)
+    shelf = Shelf(baselines={b.id: b for b in (newer, active, retired)})
+    state = a_state()
+
+    await a_keeper(state, shelf).start()
+
+    assert state.baselines[LANE].id == active.id
+
+
+async def test_a_promotion_by_a_command_is_taken_over() -> None:
+    state, shelf = a_state(), Shelf()
+    keeper = a_keeper(state, shelf)
+    await collect(state, shelf, 120)
+    (made,) = await keeper.look()
+    shelf.baselines[made.id] = promoted(made, author="tests", reason="good")
+
+    await keeper.adopt()
+
+    assert state.baselines[LANE].stage is Stage.ACTIVE
