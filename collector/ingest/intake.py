@@ -50,6 +50,7 @@ def process_pool(workers: int) -> Executor:
 
 
 def _settle() -> None:
+    os.setsid()  # a signal to the service's process group is not meant for its workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service decides when to stop
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # means "reload" to the service
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
