@@ -28,7 +28,15 @@ from collector.store import ticks
 from collector.store.lock import ControllerLock
 from collector.store.retention import Ages, sweep
 from detectors.records import Reading, Tick
-from exporters.catalog import LOOP_LAG, SNAPSHOT_AGE, TICKS_LOST
+from exporters.catalog import (
+    EFFECT,
+    LOOP_LAG,
+    SNAPSHOT_AGE,
+    STATISTIC,
+    THRESHOLD,
+    TICKS_LOST,
+    VERDICT_LEVEL,
+)
 
 _LOG = logging.getLogger(__name__)
 CONTROLLER_SECONDS = 1.0
@@ -152,6 +160,7 @@ class Service:
         """Close the tick, judge it, store its counts, make baselines, settle alerts."""
         now = self.parts.now()
         closed, _ = await self.pipeline.close_tick(now, self.monotonic())
+        self._forget_idle()
         changed = self.alerts.settle()
         self._show()
         with self.health.watch("store:ticks"):
@@ -163,6 +172,15 @@ class Service:
         if changed:
             with self.health.watch("alertmanager"):
                 await self.push()
+
+    def _forget_idle(self) -> None:
+        """Let go of lanes without traffic; what others still show of their scope stays."""
+        parts = self.parts
+        for tier, scope, variant in parts.state.forget_idle(parts.now()):
+            parts.newest.forget_lane(tier, scope, variant)
+            if not any(lane[:2] == (tier, scope) for lane in parts.state.lanes):
+                for metric in (VERDICT_LEVEL, STATISTIC, EFFECT, THRESHOLD):
+                    parts.page.remove(metric, tier=tier, target="", segment=scope.name)
 
     def _show(self) -> None:
         page = self.parts.page

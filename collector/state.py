@@ -23,6 +23,7 @@ Place: TypeAlias = tuple[str, str, str]  # (detector, tier, target): whose memor
 MemoryT = TypeVar("MemoryT")
 
 MAX_LANES = 512  # lanes of all tiers; variants beyond it are counted as refused
+IDLE_SECONDS = 3600.0  # a lane without requests for so long makes room (an engine was upgraded)
 _ORDER = {row.name: place for place, row in enumerate(REQUEST_SIGNALS)}
 
 
@@ -117,7 +118,7 @@ class State:
         duration = max(monotonic_seconds - self._tick_monotonic, 1e-9)
         ticks = []
         for (tier, scope, variant), opened in self._open.items():
-            newest = opened.newest_at or now
+            newest = min(opened.newest_at or now, now)
             self._newest[(tier, scope, variant)] = newest
             ticks.append(
                 Tick(
@@ -139,6 +140,19 @@ class State:
         self._tick_start = now
         self._tick_monotonic = monotonic_seconds
         return ticks
+
+    def forget_idle(self, now: datetime) -> list[Lane]:
+        """Drop lanes that had no request for long, and return them; their baselines stay."""
+        idle = [
+            lane
+            for lane, newest in self._newest.items()
+            if (now - newest).total_seconds() > IDLE_SECONDS and lane not in self._open
+        ]
+        for lane in idle:
+            del self._newest[lane]
+            self._signals.pop(lane, None)
+            self._layouts.pop(lane[0], None)
+        return idle
 
     def panels(self, ticks: Iterable[Tick], now: datetime) -> list[Panel]:
         """Lay the closed ticks of each tier side by side; lanes without counts are rows of zeros.

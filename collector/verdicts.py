@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from detectors.records import Level, Reading, Stream, Verdict
+from detectors.records import Level, Reading, Scope, Stream, Verdict
 
 MAX_VERDICTS = 20_000
 
@@ -45,6 +45,16 @@ class NewestVerdicts:
         ]
         wanted.sort(key=lambda verdict: (-verdict.level.number, -verdict.at.timestamp()))
         return wanted[:limit]
+
+    def forget_lane(self, tier: str, scope: Scope, variant: str) -> None:
+        """Drop the verdicts about request signals of a lane that is gone."""
+        gone = [
+            identity
+            for identity in self._newest
+            if (identity[1].tier, identity[1].scope, identity[1].variant) == (tier, scope, variant)
+        ]
+        for identity in gone:
+            del self._newest[identity]
 
     def forget_target(self, tier: str, target: str) -> None:
         """Drop the verdicts of a target that is no longer configured."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from collector.state import MAX_LANES, State
+from collector.state import IDLE_SECONDS, MAX_LANES, State
 from detectors.baseline import make_baseline
 from detectors.records import TIER_SCOPE, Scope
 from detectors.signals import grid_of
@@ -130,6 +130,22 @@ def test_variants_beyond_the_bound_are_refused_and_counted() -> None:
 
     assert len(state.lanes) == MAX_LANES
     assert state.refused_batches == 10
+
+
+def test_a_lane_without_traffic_makes_room_and_its_baseline_stays() -> None:
+    state = a_state()
+    state.count(a_batch({"prompt_tokens": [1]}, segment="", variant="old"))
+    state.close_tick(START, 1005.0)
+    later = START + timedelta(seconds=IDLE_SECONDS + 1)
+    state.count(a_batch({"prompt_tokens": [1]}, segment="", variant="new", seconds=IDLE_SECONDS))
+    ticks = state.close_tick(later, 5000.0)
+
+    gone = state.forget_idle(later)
+    (panel,) = state.panels(ticks, later)
+
+    assert gone == [("chat", TIER_SCOPE, "old")]
+    assert [stream.variant for stream in panel.streams] == ["new"]
+    assert state.progress(("chat", TIER_SCOPE, "old")) == 1
 
 
 def test_a_forgotten_target_leaves_nothing_behind() -> None:
