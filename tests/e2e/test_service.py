@@ -8,6 +8,7 @@ import hmac
 import http.server
 import json
 import random
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -439,3 +440,35 @@ def test_the_harness_itself_starts_what_it_says(tmp_path: Path) -> None:
             assert service.text("/-/healthy") == "Fusewire is alive.\n"
         finally:
             assert service.stop() == 0
+
+
+def test_with_a_full_disk_nothing_new_trips_until_it_can_be_written_again(tmp_path: Path) -> None:
+    with engine(CALM) as a, engine(CALM) as b, engine(CALM) as c:
+        configure(tmp_path, [a, b, c])
+        with serving(tmp_path) as service:
+            until(lambda: all(found.scrapes > 2 for found in (a, b, c)), seconds=10)
+            no_limit = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (1, no_limit[1]))
+
+            c.page = saturated(CALM)
+            until(
+                lambda: "fusewire_journal_writable 0.0" in service.text("/metrics"),
+                seconds=15,
+            )
+            scrapes = c.scrapes
+            until(lambda: c.scrapes > scrapes + 10, seconds=15)
+            assert service.breaker("c")["state"] == "closed"
+            assert service.breaker()["effective_ratio"] == 1.0
+            status, told = service.post(
+                "/v1/breakers/chat/a/override",
+                json.dumps(
+                    {"forced": "forced_open", "reason": "r", "actor": "t", "seconds": 60}
+                ).encode(),
+                content_type="application/json",
+            )
+            assert status == 503, told
+            assert "nothing changed" in told
+
+            resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, no_limit)
+            until(lambda: service.breaker("c")["state"] == "open", seconds=15)
+            assert "fusewire_journal_writable 1.0" in service.text("/metrics")
