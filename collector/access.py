@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fastapi import HTTPException, Request
 
-MIN_TOKEN_CHARS = 16
+from collector.token_file import SHORTEST_TOKEN, token_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,6 @@ class Access:
 def read_access(token_file: Path | None, *, host: str) -> Access:
     """Return the access rule of a listener on `host`.
 
-    The token file has one token a line; blank lines and lines with `#` in front are skipped.
-
     Raises:
         ValueError: If the file cannot be read, is empty, or a token is too short.
     """
@@ -72,18 +70,17 @@ def read_access(token_file: Path | None, *, host: str) -> Access:
     if token_file is None:
         return Access(loopback)
     try:
-        lines = token_file.read_text(encoding="utf-8").splitlines()
+        tokens = token_lines(token_file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         msg = f"token_file {token_file}: cannot be read: {error}"
         raise ValueError(msg) from error
-    tokens = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not tokens:
         msg = f"token_file {token_file}: holds no token; expected one a line"
         raise ValueError(msg)
-    short = [number for number, token in enumerate(tokens, 1) if len(token) < MIN_TOKEN_CHARS]
+    short = [number for number, token in enumerate(tokens, 1) if len(token) < SHORTEST_TOKEN]
     if short:
         msg = (
-            f"token_file {token_file}: token {short[0]} is shorter than {MIN_TOKEN_CHARS} "
+            f"token_file {token_file}: token {short[0]} is shorter than {SHORTEST_TOKEN} "
             "characters; make one with 'openssl rand -hex 32'"
         )
         raise ValueError(msg)

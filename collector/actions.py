@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from exporters.series import export_reading, export_verdicts
 
 MAX_WAITING = 20_000  # verdicts that wait to be written
 AT_ONCE = 500
+SHOWN_AT_ONCE = 40  # verdicts turned to series before others get a turn on the loop
 LOOK_BACK = timedelta(days=1)
 
 
@@ -34,23 +36,29 @@ class ShowMetrics:
     async def take(self, verdicts: Sequence[Verdict], reading: Reading | None) -> None:
         if reading is not None:
             export_reading(self._page, reading)
-        export_verdicts(self._page, freshest(verdicts))
+        shown = worst_of_variants(verdicts)
+        for start in range(0, len(shown), SHOWN_AT_ONCE):
+            export_verdicts(self._page, shown[start : start + SHOWN_AT_ONCE])
+            await asyncio.sleep(0)
 
 
-def freshest(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Return one verdict for each (detector, stream without variant): that of the newest data.
+def worst_of_variants(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Return one verdict for each (detector, stream without variant): the worst that is known.
 
-    After an engine upgrade two variants of a stream are known for a while; the page has no label
-    for them, and the one that still has traffic is the one that matters.
+    Variants stand side by side (an upgrade, clients that ask for another k), and the page has no
+    label for them. A variant that is stale or still collecting is unknown and hides no other.
     """
-    best: dict[tuple[str, ...], Verdict] = {}
+    worst: dict[tuple[str, ...], Verdict] = {}
     for verdict in verdicts:
         stream = verdict.stream
         title = (verdict.detector, stream.tier, str(stream.scope), stream.signal)
-        known = best.get(title)
-        if known is None or verdict.age_seconds < known.age_seconds:
-            best[title] = verdict
-    return list(best.values())
+        known = worst.get(title)
+        if known is None or (verdict.level.number, -verdict.age_seconds) > (
+            known.level.number,
+            -known.age_seconds,
+        ):
+            worst[title] = verdict
+    return list(worst.values())
 
 
 class TellBreakers:
@@ -128,13 +136,16 @@ class RaiseAlerts:
         *,
         page: MetricsPage,
         now: Callable[[], datetime],
+        monotonic: Callable[[], float],
         settings: PolicySettings,
     ) -> None:
         self.memory = PolicyMemory()
         self.listeners: Sequence[Callable[[Sequence[Change]], None]] = ()
         self._page = page
         self._now = now
+        self._monotonic = monotonic
         self._settings = settings
+        self._turn = asyncio.Lock()
         self._waiting: dict[tuple[str, object], Verdict] = {}
 
     async def take(
@@ -145,10 +156,14 @@ class RaiseAlerts:
         for verdict in verdicts:
             self._waiting[(verdict.detector, verdict.stream)] = verdict
 
-    def settle(self) -> tuple[Change, ...]:
+    async def settle(self) -> tuple[Change, ...]:
         """Judge what came in since the last call, once a tick; return what changed."""
         waiting, self._waiting = list(self._waiting.values()), {}
-        self.memory, changes = step(self.memory, waiting, self._now(), self._settings)
+        now, moment = self._now(), self._monotonic()
+        async with self._turn:
+            self.memory, changes = await asyncio.to_thread(
+                step, self.memory, waiting, now, moment, self._settings
+            )
         for change in changes:
             if change.after is None:
                 self._page.set(ALERT_ACTIVE, {"tier": change.tier, "cause": change.cause}, 0)
@@ -158,3 +173,8 @@ class RaiseAlerts:
             for listener in self.listeners:
                 listener(changes)
         return changes
+
+    async def edit(self, change: Callable[[PolicyMemory], PolicyMemory]) -> None:
+        """Replace the memory, between two settlings: something is no longer configured."""
+        async with self._turn:
+            self.memory = change(self.memory)

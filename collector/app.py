@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI, Response
-from fastapi.responses import HTMLResponse
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
 
+from alerts.breaker.controller import Controller
+from alerts.breaker.records import Transition
 from alerts.journal import JournalError
 from collector.api import all_routes
 from collector.api.parts import PartsDep
@@ -42,10 +44,17 @@ def make_app(parts: Parts, health: Health) -> FastAPI:
     app.state.parts = parts
     app.include_router(all_routes())
 
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    @app.exception_handler(StoreError)
+    async def store_trouble(_: Request, error: StoreError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, status_code=503)
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def status_page(parts: PartsDep) -> HTMLResponse:
-        rows = await parts.store.read(audit.history, limit=20)
-        view = status_view(parts, health, [row.transition for row in rows])
+        transitions: list[Transition] = []
+        with health.watch("store:audit"):  # without a database the page still shows what lives
+            rows = await parts.store.read(audit.history, limit=20)
+            transitions = [row.transition for row in rows]
+        view = status_view(parts, health, transitions)
         headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "cache-control": "no-store"}
         return HTMLResponse(render(view), headers=headers)
 
@@ -116,9 +125,10 @@ async def _run(config: Config, config_path: Path, listener: socket.socket) -> in
         backlog=BACKLOG,
         timeout_graceful_shutdown=GRACE_SECONDS,
         server_header=False,
+        proxy_headers=False,  # nobody's headers decide where a call came from
     )
     server = uvicorn.Server(settings)
-    _let_stop(server)
+    _let_stop(server, service.parts.controller)
     _let_reload(service, config_path)
     try:
         await service.start()
@@ -130,7 +140,7 @@ async def _run(config: Config, config_path: Path, listener: socket.socket) -> in
     return _FAILED if lost else _OK
 
 
-def _let_stop(server: uvicorn.Server) -> None:
+def _let_stop(server: uvicorn.Server, controller: Controller) -> None:
     """Stop in order on SIGTERM and SIGINT at any moment.
 
     The server raises a signal it caught once more when it is done; with these handlers below its
@@ -139,6 +149,7 @@ def _let_stop(server: uvicorn.Server) -> None:
 
     def stop() -> None:
         server.should_exit = True
+        controller.close()  # who waits for a new state is answered at once
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)

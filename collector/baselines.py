@@ -7,13 +7,15 @@ only after a promotion: by a person, or at once where the tier's `auto_promote` 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
 
+from collector.health import Health
 from collector.state import Lane, State
-from detectors.baseline import Baseline, Stage, make_baseline, promoted
+from detectors.baseline import Baseline, Stage, make_baseline, promoted, sufficient
 from detectors.records import Tick
 
 _LOG = logging.getLogger(__name__)
@@ -41,10 +43,13 @@ class BaselineKeeper:
         state: State,
         store: BaselineStore,
         now: Callable[[], datetime],
+        health: Health,
     ) -> None:
         self._state = state
         self._store = store
         self._now = now
+        self._health = health
+        self._counted: dict[Lane, int] = {}
         self._auto_promote: Mapping[str, bool] = {}
         self._needed: Mapping[str, int] = {}
 
@@ -56,13 +61,11 @@ class BaselineKeeper:
             self._state.need(tier, requests)
 
     async def start(self) -> None:
-        """Load what is kept: baselines in use, and the progress of lanes without one."""
+        """Load what is kept: baselines in use. Progress of lanes is read when they are seen."""
         for baseline in await self._store.load_baselines():
             if baseline.stage is not Stage.RETIRED:
                 self._use(baseline)
-        for lane, requests in (await self._store.count_requests()).items():
-            if lane not in self._state.baselines:
-                self._state.set_progress(lane, requests)
+        self._counted = dict(await self._store.count_requests())
 
     def _use(self, baseline: Baseline) -> None:
         """An active baseline beats a candidate, a newer one an older one of the same stage."""
@@ -82,34 +85,38 @@ class BaselineKeeper:
             needed = self._needed.get(lane[0])
             if needed is None or lane in self._state.baselines:
                 continue
+            before = self._counted.pop(lane, 0)  # what was stored before this start
+            if before:
+                self._state.set_progress(lane, self._state.progress(lane) + before)
             if self._state.progress(lane) >= needed:
-                made.append(await self._make(lane))
+                with self._health.watch(f"baseline:{lane[0]}:{lane[1]}"):
+                    made.append(await self._make(lane))
         return [baseline for baseline in made if baseline is not None]
 
     async def _make(self, lane: Lane) -> Baseline | None:
         ticks = await self._store.load_ticks(lane)
-        collected = sum(tick.requests for tick in ticks)
-        if collected < self._needed[lane[0]]:  # older ticks were retired, or not all were kept
+        collected = sum(tick.requests for tick in ticks if tick.counts)
+        if not sufficient(collected, self._needed[lane[0]]):
+            # older ticks were retired, not all were kept, or they hold no signal
             self._state.set_progress(lane, collected)
             return None
         span = f"ticks {ticks[0].start.isoformat()} to {ticks[-1].start.isoformat()}"
-        baseline = make_baseline(ticks, made_at=self._now(), provenance=span)
+        baseline = await asyncio.to_thread(
+            make_baseline, ticks, made_at=self._now(), provenance=span
+        )
         if self._auto_promote.get(lane[0], False):
-            baseline = promoted(
-                baseline, author=AUTO_AUTHOR, reason="first baseline of this stream"
-            )
+            reason = "first baseline of this stream"
+            baseline = promoted(baseline, author=AUTO_AUTHOR, reason=reason)
         await self._store.save_baseline(baseline)
         self._use(baseline)
-        _LOG.info(
-            "baseline made",
-            extra={
-                "tier": baseline.tier,
-                "scope": str(baseline.scope),
-                "baseline": baseline.id,
-                "stage": str(baseline.stage),
-                "requests": baseline.requests,
-            },
-        )
+        facts = {
+            "tier": baseline.tier,
+            "scope": str(baseline.scope),
+            "baseline": baseline.id,
+            "stage": str(baseline.stage),
+            "requests": baseline.requests,
+        }
+        _LOG.info("baseline made", extra=facts)
         return baseline
 
     async def adopt(self) -> None:

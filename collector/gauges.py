@@ -117,7 +117,7 @@ def show_parts(parts: Parts) -> None:
     page, controller = parts.page, parts.controller
     page.set(JOURNAL_WRITABLE, {}, float(controller.journal_writable))
     page.set(JOURNAL_FAILURES, {}, controller.journal_failures)
-    for lane in parts.state.lanes:
+    for lane in parts.state.live_lanes():
         tier, scope, _ = lane
         if tier not in parts.tiers:
             continue

@@ -59,6 +59,10 @@ class Health:
             if before:
                 _LOG.info("part healed", extra={"part": part, "failures": failures})
 
+    def forget(self, part: str) -> None:
+        """Drop what is known of a part that is gone."""
+        self._conditions.pop(part, None)
+
     def _set(self, part: str, condition: Condition) -> None:
         self._conditions[part] = condition
         if self._on_change is not None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from collector.health import Health
 
+RESTART_SECONDS = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Every:
@@ -32,6 +34,20 @@ async def repeat(
         with health.watch(every.name):
             await every.work()
         due = max(due + every.seconds, monotonic())
+
+
+async def keep_running(
+    name: str,
+    work: Callable[[], Awaitable[object]],
+    *,
+    health: Health,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> None:
+    """Run work that should never end, again after a second whenever it does; until cancelled."""
+    while True:
+        with health.watch(name):
+            await work()
+        await sleep(RESTART_SECONDS)
 
 
 class LoopLag:

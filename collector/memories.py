@@ -89,6 +89,13 @@ class Memories:
             if name.startswith(_POSITION)
         }
 
+    def last_written(self) -> datetime | None:
+        """Return when the snapshot was written, however old; None if there is none to be read."""
+        try:
+            return snapshot.read(self._path).at if self._path.exists() else None
+        except SnapshotError:
+            return None  # `read` logs it
+
     def read(self) -> PolicyMemory:
         """Restore what a snapshot holds into the state; return the alerts' memory."""
         if not self._path.exists():

@@ -1,7 +1,7 @@
 """The data path: observation -> state -> detector -> verdict -> actions.
 
 Read `detectors/records.py` first. Two ways in: `take_reading` once per completed scrape of a
-target, `take_batch` for generations, which are only counted until `close_tick` judges them. A
+target, `take_batch` for generations, which are only counted until `judge` is given closed ticks. A
 scrape is judged on the event loop, at once; a tick in a thread, as building the verdicts of many
 streams takes longer than the loop may be held (detectors are pure, so nothing is shared). A failing
 detector or action is counted and holds up nothing else.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, Protocol
 
 from collector.health import Health
@@ -73,13 +72,10 @@ class Pipeline:
         """Count generations into the open tick."""
         self.state.count(batch)
 
-    async def close_tick(
-        self, now: datetime, monotonic_seconds: float
-    ) -> tuple[list[Tick], list[Verdict]]:
-        """Close the open tick of every tier, judge it, and return its counts and verdicts."""
-        ticks = self.state.close_tick(now, monotonic_seconds)
+    async def judge(self, ticks: Sequence[Tick]) -> list[Verdict]:
+        """Judge the ticks that were closed last, tier by tier, and act on the verdicts."""
         verdicts: list[Verdict] = []
-        for panel in self.state.panels(ticks, now):
+        for panel in self.state.panels(ticks):
             for detector in self._tick_detectors.get(panel.tier, ()):
                 with self._health.watch(f"detector:{detector.name}"):
                     place = (detector.name, panel.tier, "")
@@ -88,7 +84,7 @@ class Pipeline:
                     self.state.remember(place, memory)
                     verdicts.extend(found)
         await self._act(verdicts, None)
-        return ticks, verdicts
+        return verdicts
 
     async def _act(self, verdicts: Sequence[Verdict], reading: Reading | None) -> None:
         for action in self._actions:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from alerts import policy
 from alerts.breaker.records import Key
+from alerts.policy import PolicyMemory
 from collector.config import Config, ConfigError, load
 from collector.gauges import show_reload
 from collector.parts import Reloaded
 from collector.service import Service
 from collector.setups import checked, routes, tier_facts, tier_setups
 from collector.wiring import adopt
+from detectors.records import Scope
+from exporters.catalog import (
+    ADMIT_RATIO,
+    CATALOG,
+    OVERRIDE_ACTIVE,
+    PART_BROKEN,
+    PART_FAILURES,
+)
 
 _LOG = logging.getLogger(__name__)
 FIXED = ("listen", "store", "snapshot", "controller", "tick", "ingest", "series_limit")
@@ -21,27 +32,25 @@ FIXED = ("listen", "store", "snapshot", "controller", "tick", "ingest", "series_
 
 async def reload(service: Service, path: Path, environ: Mapping[str, str]) -> Reloaded:
     """Read the configuration anew and swap it in; nothing changes if it has a problem."""
+    old = service.config
     try:
-        config = load(path, environ)
-        problems = fixed_changes(service.config, config)
+        config = await asyncio.to_thread(load, path, environ)
+        problems = fixed_changes(old, config)
         access, endpoints = checked(config)
     except ConfigError as error:
         return _refused(service, tuple(str(problem) for problem in error.problems))
     if problems:
         return _refused(service, problems)
-    parts = service.parts
-    gone = set(service.sources) - {
-        Key(name, target.id) for name, tier in config.tiers.items() for target in tier.targets
-    }
+    parts, plans = service.parts, dict(service.plans)
     await parts.controller.update_tiers(tier_setups(config), routes(config))
-    service.stop_polling()
+    await service.stop_polling(_to_stop(service, old, config))
     adopt(service, config)
     parts.access = access
     parts.tiers = tier_facts(config)
     parts.deny_status = config.admit.deny_status
     service.worker.update_endpoints(endpoints)
-    for key in gone:
-        forget(service, key)
+    await service.stop_polling(key for key in plans if service.plans.get(key) != plans[key])
+    await _forget(service, old, config)
     service.poll_sources()
     outcome = Reloaded(ok=True, at=parts.now())
     parts.last_reload = outcome
@@ -59,13 +68,112 @@ def fixed_changes(old: Config, new: Config) -> tuple[str, ...]:
     )
 
 
-def forget(service: Service, key: Key) -> None:
-    """Drop everything about a target that is not configured any more."""
+def targets_of(config: Config) -> set[Key]:
+    """Return every target of every tier."""
+    return {Key(name, t.id) for name, tier in config.tiers.items() for t in tier.targets}
+
+
+def detectors_of(config: Config) -> dict[tuple[str, str], object]:
+    """Return the settings of every detector by (tier, name)."""
+    return {
+        (name, settings.build().name): settings
+        for name, tier in config.tiers.items()
+        for settings in tier.detectors
+    }
+
+
+def _to_stop(service: Service, old: Config, new: Config) -> set[Key]:
+    """Return whose polls end: targets that are gone, or all if the interval changed."""
+    if old.scrape_interval != new.scrape_interval:
+        return set(service.sources)
+    return set(service.sources) - targets_of(new)
+
+
+async def _forget(service: Service, old: Config, new: Config) -> None:
+    """Drop everything about targets, segments, detectors and tiers that are not configured now."""
+    for key in targets_of(old) - targets_of(new):
+        service.plans.pop(key, None)
+        if key.tier in new.tiers:
+            await _forget_target(service, key)
+    known = detectors_of(new)
+    for (tier, name), settings in detectors_of(old).items():
+        if tier in new.tiers and known.get((tier, name)) != settings:
+            await _forget_detector(service, tier, name)
+    for tier in set(old.tiers) - set(new.tiers):
+        await _forget_tier(service, tier)
+    for tier in set(old.tiers) & set(new.tiers):
+        for segment in set(old.tiers[tier].segments) - set(new.tiers[tier].segments):
+            _forget_segment(service, tier, segment)
+    _forget_breakers(service, old)
+
+
+async def _forget_target(service: Service, key: Key) -> None:
     parts = service.parts
     parts.state.forget_target(key.tier, key.target)
-    parts.newest.forget_target(key.tier, key.target)
+    parts.newest.forget(
+        lambda stream: stream.tier == key.tier and str(stream.scope) == f"target:{key.target}"
+    )
     parts.page.forget(tier=key.tier, target=key.target)
-    service.alerts.memory = policy.forget(service.alerts.memory, tier=key.tier, target=key.target)
+    await service.alerts.edit(partial(policy.forget, tier=key.tier, target=key.target))
+
+
+async def _forget_detector(service: Service, tier: str, name: str) -> None:
+    """A detector that is gone, or means another thing now, starts from nothing."""
+    parts = service.parts
+    parts.state.forget_memories(lambda place: place[:2] == (name, tier))
+    parts.newest.forget_detector(tier, name)
+    for metric in CATALOG.values():
+        if "detector" in metric.labels:
+            parts.page.remove(metric, tier=tier, detector=name)
+
+    def change(memory: PolicyMemory) -> PolicyMemory:
+        return policy.forget_detector(memory, tier=tier, detector=name)
+
+    await service.alerts.edit(change)
+    part = f"detector:{name}"
+    if not any(name == known for _, known in detectors_of(service.config)):
+        service.health.forget(part)
+        _remove_part(service, part)
+
+
+async def _forget_tier(service: Service, tier: str) -> None:
+    parts = service.parts
+    for key in [key for key in service.plans if key.tier == tier]:
+        del service.plans[key]
+    parts.state.forget_tier(tier)
+    parts.newest.forget(lambda stream: stream.tier == tier)
+    for metric in CATALOG.values():
+        if "tier" in metric.labels:
+            parts.page.remove(metric, tier=tier)
+    await service.alerts.edit(partial(policy.forget_tier, tier=tier))
+
+
+def _forget_segment(service: Service, tier: str, segment: str) -> None:
+    """Its requests are `other` from now on."""
+    parts, scope = service.parts, Scope("segment", segment)
+    parts.state.forget_scope(tier, scope)
+    parts.newest.forget(lambda stream: (stream.tier, stream.scope) == (tier, scope))
+    for metric in CATALOG.values():
+        if {"tier", "segment", "signal"} <= set(metric.labels):
+            parts.page.remove(metric, tier=tier, segment=segment)
+
+
+def _forget_breakers(service: Service, old: Config) -> None:
+    """Take breakers off the page that are no more: of shadow tiers, of targets that are gone."""
+    parts = service.parts
+    known = set(parts.controller.breakers)
+    for key in targets_of(old) | {Key(tier) for tier in old.tiers}:
+        if key not in known:
+            for metric in CATALOG.values():
+                if metric.labels[:2] == ("tier", "target") and "breaker" in metric.name:
+                    parts.page.remove(metric, tier=key.tier, target=key.target)
+            for metric in (ADMIT_RATIO, OVERRIDE_ACTIVE):
+                parts.page.remove(metric, tier=key.tier, target=key.target)
+
+
+def _remove_part(service: Service, part: str) -> None:
+    for metric in (PART_BROKEN, PART_FAILURES):
+        service.parts.page.remove(metric, source=part)
 
 
 def _refused(service: Service, problems: tuple[str, ...]) -> Reloaded:

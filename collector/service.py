@@ -1,11 +1,13 @@
-"""The running service: parts, loops, start, stop and reload. `collector/wiring.py` makes it."""
+"""The running service: parts, loops, start, stop. `collector/wiring.py` makes it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from random import Random
 
 import httpx2
@@ -13,37 +15,32 @@ import httpx2
 from alerts.alertmanager import Pusher
 from alerts.breaker.records import Key
 from alerts.delivery.worker import DeliveryWorker
+from alerts.policy import Change
 from collector.actions import KeepHistory, RaiseAlerts
 from collector.config import Config
 from collector.following import Following, save_position
 from collector.gauges import show_breakers, show_deliveries, show_parts, show_sources
 from collector.health import Health
-from collector.loops import Every, LoopLag, repeat
+from collector.loops import Every, LoopLag, keep_running, repeat
 from collector.memories import Memories
 from collector.parts import Parts
 from collector.pipeline import Pipeline
 from collector.sources.polling import Schedule, poll
-from collector.sources.scrape import ScrapeSource
+from collector.sources.scrape import ScrapeSource, ScrapeTarget
 from collector.store import ticks
+from collector.store import verdicts as stored_verdicts
 from collector.store.lock import ControllerLock
 from collector.store.retention import Ages, sweep
-from detectors.records import Reading, Tick
-from exporters.catalog import (
-    EFFECT,
-    LOOP_LAG,
-    SNAPSHOT_AGE,
-    STATISTIC,
-    THRESHOLD,
-    TICKS_LOST,
-    VERDICT_LEVEL,
-)
+from collector.store.verdicts import KeptVerdict
+from detectors.records import TIER_SCOPE, Level, Reading, Stream, Tick, Verdict
+from exporters.catalog import LOOP_LAG, SNAPSHOT_AGE, TICKS_LOST
 
 _LOG = logging.getLogger(__name__)
 CONTROLLER_SECONDS = 1.0
 LOCK_SECONDS = 5.0
 SNAPSHOT_SECONDS = 10.0
 RETENTION_SECONDS = 600.0
-PUSH_SECONDS = 30.0  # how often to look where no Alertmanager is configured, for a reload
+PUSH_LOOK_SECONDS = 5.0
 SCRAPE_JITTER = 1.0  # spread the targets' first scrapes over a whole interval
 TICKS_AT_ONCE = 100
 UNSTORED_MOST = 720  # ticks' rows kept for a store that cannot be written: an hour of one lane
@@ -60,6 +57,15 @@ class Clients:
     async def aclose(self) -> None:
         for client in (self.scrape, self.webhook, self.alertmanager):
             await client.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapePlan:
+    """All that decides how a target is read: a source is kept over reloads while it is the same."""
+
+    target: ScrapeTarget
+    timeout_seconds: float
+    wanted: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -82,8 +88,11 @@ class Service:
     on_lost_lock: Callable[[], None]
     pusher: Pusher | None = None
     sources: Mapping[Key, ScrapeSource] = field(default_factory=dict)
+    plans: dict[Key, ScrapePlan] = field(default_factory=dict)
     followings: tuple[Following, ...] = ()
     unstored: list[Tick] = field(default_factory=list)
+    started: bool = False
+    _pushed_at: float = 0.0
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _polls: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -97,16 +106,18 @@ class Service:
         await self.parts.intake.start()
         await self.history.start()
         await self.parts.keeper.start()
+        before = self.memories.last_written()
         self.alerts.memory = self.memories.read()
-        await self._note_gap()
         await self.parts.controller.start()
+        await self._note_gap(before)
         show_breakers(self.parts.page, self.parts.controller.breakers.values())
+        self.started = True
         for every in self._loops():
             self._run(repeat(every, health=self.health, monotonic=self.monotonic))
-        self._run(self.lag.run())
-        self._run(self.worker.run())
+        for name, work in (("loop lag", self.lag.run), ("webhooks", self.worker.run)):
+            self._run(keep_running(name, work, health=self.health))
         for following in self.followings:
-            self._run(following.run())
+            self._run(keep_running(f"file:{following.name}", following.run, health=self.health))
         self.poll_sources()
         self.parts.missing.clear()
         _LOG.info("service started", extra={"targets": len(self.sources)})
@@ -118,69 +129,62 @@ class Service:
             Every("lock", LOCK_SECONDS, self.hold_lock),
             Every("snapshot", SNAPSHOT_SECONDS, self.write_snapshot),
             Every("retention", RETENTION_SECONDS, self.sweep),
-            Every("alertmanager", self._push_seconds(), self.push),
+            Every("alertmanager", PUSH_LOOK_SECONDS, self.push_if_due),
         )
 
-    def _push_seconds(self) -> float:
-        configured = self.config.alertmanager
-        return configured.resend if configured else PUSH_SECONDS
-
-    def _run(self, work: Awaitable[None]) -> None:
-        self._tasks.append(asyncio.ensure_future(work))
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
 
     def poll_sources(self) -> None:
-        """Poll exactly the present sources: new ones start, those that are gone stop."""
-        for key in [key for key in self._polls if key not in self.sources]:
-            self._polls.pop(key).cancel()
+        """Poll every source that is not polled yet."""
         for key, source in self.sources.items():
             if key not in self._polls:
-                schedule = Schedule.jittered(self.config.scrape_interval, SCRAPE_JITTER, self.rng)
-                self._polls[key] = asyncio.ensure_future(
-                    poll(
-                        source,
-                        self.take_reading,
-                        schedule,
-                        monotonic=self.monotonic,
-                        sleep=asyncio.sleep,
-                    )
+                self._polls[key] = asyncio.create_task(
+                    keep_running(source.name, partial(self._poll, source), health=self.health)
                 )
+
+    async def _poll(self, source: ScrapeSource) -> None:
+        schedule = Schedule.jittered(self.config.scrape_interval, SCRAPE_JITTER, self.rng)
+        await poll(
+            source, self.take_reading, schedule, monotonic=self.monotonic, sleep=asyncio.sleep
+        )
 
     async def take_reading(self, reading: Reading) -> None:
         """Judge one completed scrape; nothing that goes wrong ends the polling of its target."""
         with self.health.watch("pipeline"):
             await self.pipeline.take_reading(reading)
 
-    def stop_polling(self) -> None:
-        """Stop every poll; `poll_sources` starts those of the present sources."""
-        for polling in self._polls.values():
+    async def stop_polling(self, keys: Iterable[Key]) -> None:
+        """Stop polling these targets; what is being judged of them ends first."""
+        stopped = [self._polls.pop(key) for key in list(keys) if key in self._polls]
+        for polling in stopped:
             polling.cancel()
-        self._polls.clear()
+        await asyncio.gather(*stopped, return_exceptions=True)
 
     async def close_tick(self) -> None:
-        """Close the tick, judge it, store its counts, make baselines, settle alerts."""
-        now = self.parts.now()
-        closed, _ = await self.pipeline.close_tick(now, self.monotonic())
+        """Close the tick, judge it, store its counts, make baselines, settle alerts.
+
+        What was closed is kept for the store before anything else can go wrong.
+        """
+        closed = self.parts.state.close_tick()
+        self.unstored.extend(closed)
+        with self.health.watch("judging"):
+            await self.pipeline.judge(closed)
         self._forget_idle()
-        changed = self.alerts.settle()
-        self._show()
+        changed: tuple[Change, ...] = ()
+        with self.health.watch("alerts"):
+            changed = await self.alerts.settle()
         with self.health.watch("store:ticks"):
-            await self._store_ticks(closed)
+            await self._store_ticks()
         with self.health.watch("store:history"):
             await self.history.flush()
         with self.health.watch("baselines"):
             await self.parts.keeper.look()
+        with self.health.watch("gauges"):
+            self._show()
         if changed:
             with self.health.watch("alertmanager"):
                 await self.push()
-
-    def _forget_idle(self) -> None:
-        """Let go of lanes without traffic; what others still show of their scope stays."""
-        parts = self.parts
-        for tier, scope, variant in parts.state.forget_idle(parts.now()):
-            parts.newest.forget_lane(tier, scope, variant)
-            if not any(lane[:2] == (tier, scope) for lane in parts.state.lanes):
-                for metric in (VERDICT_LEVEL, STATISTIC, EFFECT, THRESHOLD):
-                    parts.page.remove(metric, tier=tier, target="", segment=scope.name)
 
     def _show(self) -> None:
         page = self.parts.page
@@ -191,30 +195,45 @@ class Service:
         if self.memories.written_monotonic is not None:
             page.set_since(SNAPSHOT_AGE, {}, self.memories.written_monotonic)
 
-    async def _store_ticks(self, closed: list[Tick]) -> None:
+    def _forget_idle(self) -> None:
+        """Let go of variants that another one has replaced."""
+        for tier, scope, variant in self.parts.state.forget_idle():
+            lane = (tier, scope, variant)
+            self.parts.newest.forget(
+                lambda stream, lane=lane: (stream.tier, stream.scope, stream.variant) == lane
+            )
+
+    async def _store_ticks(self) -> None:
         """Write ticks; while the store fails keep the newest, and count what is let go."""
-        self.unstored.extend(closed)
-        lost = self.unstored[:-UNSTORED_MOST]
-        for tick in lost:
+        for tick in self.unstored[:-UNSTORED_MOST]:
             self.parts.page.add(TICKS_LOST, {"tier": tick.tier, "reason": "store"})
-        self.unstored = self.unstored[-UNSTORED_MOST:]
+        del self.unstored[:-UNSTORED_MOST]
         while self.unstored:
             piece = self.unstored[:TICKS_AT_ONCE]
             await self.parts.store.write(ticks.append, piece)
-            self.unstored = self.unstored[len(piece) :]
+            del self.unstored[: len(piece)]
 
-    async def _note_gap(self) -> None:
-        """Say how long nothing was counted before this start."""
-        end = await self.parts.store.read(ticks.newest_end)
-        if end is None:
+    async def _note_gap(self, before: datetime | None) -> None:
+        """Record for how long nothing was counted before this start, if that is known."""
+        ends = [await self.parts.store.read(ticks.newest_end), before]
+        known = [end for end in ends if end is not None]
+        now = self.parts.now()
+        if not known or max(known) >= now:
             return
-        gap = (self.parts.now() - end).total_seconds()
+        gap = (now - max(known)).total_seconds()
         missing = int(gap // self.config.tick)
-        if missing > 0:
-            _LOG.warning("no counts since the last tick kept", extra={"gap_seconds": gap})
-            for tier in self.parts.tiers:
-                labels = {"tier": tier, "reason": "not_running"}
-                self.parts.page.add(TICKS_LOST, labels, missing)
+        if missing <= 0:
+            return
+        _LOG.warning("nothing was counted since the last run", extra={"gap_seconds": gap})
+        reason = f"nothing was counted for {gap:.0f} s up to this start: the service did not run"
+        gaps = []
+        for tier in self.parts.tiers:
+            self.parts.page.add(TICKS_LOST, {"tier": tier, "reason": "not_running"}, missing)
+            stream = Stream(tier, TIER_SCOPE, "up")
+            gaps.append(Verdict("collector", stream, Level.UNKNOWN, now, reason=reason))
+        kept = [KeptVerdict(gap_verdict, changed=True) for gap_verdict in gaps]
+        with self.health.watch("store:history"):
+            await self.parts.store.write(stored_verdicts.record, kept)
 
     async def control(self) -> None:
         """Let the breakers' timers run."""
@@ -250,10 +269,17 @@ class Service:
         )
         await sweep(self.parts.store, ages, now=self.parts.now())
 
+    async def push_if_due(self) -> None:
+        """Send what fires again, as often as the configuration says."""
+        configured = self.config.alertmanager
+        if configured and self.monotonic() - self._pushed_at >= configured.resend:
+            await self.push()
+
     async def push(self) -> None:
         """Send what fires to every Alertmanager, where that is switched on."""
         if self.pusher is None:
             return
+        self._pushed_at = self.monotonic()
         pushed = await self.pusher.push(list(self.alerts.memory.alerts.values()), self.parts.now())
         if not pushed.accepted:
             msg = f"no Alertmanager took the alerts: {dict(pushed.problems)}"
@@ -261,13 +287,16 @@ class Service:
 
     async def stop(self) -> None:
         """End the loops, write what is in memory, close everything."""
+        self.parts.controller.close()
         running = [*self._tasks, *self._polls.values()]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        with self.health.watch("stop"):
-            await self.close_tick()
-            await self.write_snapshot()
+        if self.started:  # a start that failed has nothing that a snapshot should hold
+            with self.health.watch("stop"):
+                await self.close_tick()
+            with self.health.watch("snapshot"):
+                await self.write_snapshot()
         await self.parts.intake.close()
         await self.clients.aclose()
         with self.health.watch("lock"):

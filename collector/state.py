@@ -2,7 +2,8 @@
 
 Generations are counted on the grids of their signals into the open tick of their tier and of
 their segment, and dropped. Closing a tick yields `Tick`s (to be stored; they merge by addition)
-and, for the detectors, one `Panel` a tier that lays all its streams side by side.
+and, for the detectors, one `Panel` a tier that lays all its lanes side by side. Ages and idleness
+come from the monotonic clock: a jump of the wall clock neither freshens nor ages anything.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Lane: TypeAlias = tuple[str, Scope, str]  # (tier, scope, variant): what has a t
 Place: TypeAlias = tuple[str, str, str]  # (detector, tier, target): whose memory
 MemoryT = TypeVar("MemoryT")
 
-MAX_LANES = 512  # lanes of all tiers; variants beyond it are counted as refused
-IDLE_SECONDS = 3600.0  # a lane without requests for so long makes room (an engine was upgraded)
+MAX_LANES = 128  # of one tier; a new variant takes the place of the one idle for longest
+IDLE_SECONDS = 3600.0  # a variant without requests for so long, beside a live one, is let go
 _ORDER = {row.name: place for place, row in enumerate(REQUEST_SIGNALS)}
 
 
@@ -33,7 +34,16 @@ class _Open:
 
     requests: int = 0
     counts: dict[str, IntArray] = field(default_factory=dict)
-    newest_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What is known of a lane; the two moments are of the monotonic clock, seconds."""
+
+    arrived: float  # the last batch
+    newest: float  # the newest data: arrival less its age then
+    signals: set[str] = field(default_factory=set)
+    progress: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +55,47 @@ class _Layout:
     bins: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """The tick that was closed last."""
+
+    number: int
+    start: datetime
+    monotonic_seconds: float
+    duration_seconds: float
+
+
 class State:
     """What the process remembers between observations. One per process, on the event loop."""
 
-    def __init__(self, *, tick_seconds: float, started: datetime, monotonic_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        tick_seconds: float,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> None:
         self.readings: dict[tuple[str, str], Reading] = {}
         self.refused_batches = 0
+        self._now = now
+        self._monotonic = monotonic
         self._tick_seconds = tick_seconds
-        self._tick_start = started
-        self._tick_monotonic = monotonic_seconds
-        self._tick_number = int(started.timestamp() // tick_seconds)
+        self._tick_start = now()
+        self._tick_monotonic = monotonic()
+        self._tick_number = int(self._tick_start.timestamp() // tick_seconds)
+        self._closed = _Closed(self._tick_number - 1, self._tick_start, self._tick_monotonic, 0.0)
         self._open: dict[Lane, _Open] = {}
-        self._signals: dict[Lane, set[str]] = {}
-        self._newest: dict[Lane, datetime] = {}
+        self._lanes: dict[Lane, _Lane] = {}
         self._layouts: dict[str, _Layout] = {}
         self._memories: dict[Place, object] = {}
         self._baselines: dict[Lane, Baseline] = {}
-        self._progress: dict[Lane, int] = {}
         self._needed: dict[str, int] = {}
+
+    # Readings and detector memories
 
     def see(self, reading: Reading) -> None:
         """Keep the newest reading of a target."""
         self.readings[(reading.tier, reading.target)] = reading
-
-    def forget_target(self, tier: str, target: str) -> None:
-        """Drop what is remembered of a target that is no longer configured."""
-        self.readings.pop((tier, target), None)
-        gone = [place for place in self._memories if place[1:] == (tier, target)]
-        for place in gone:
-            del self._memories[place]
 
     def memory(self, place: Place, start: Callable[[], MemoryT]) -> MemoryT:
         """Return the memory kept at `place`, or a new one."""
@@ -87,85 +109,113 @@ class State:
     def memories(self) -> Mapping[Place, object]:
         return self._memories
 
+    def forget_memories(self, gone: Callable[[Place], bool]) -> None:
+        """Drop the memories of every place that `gone` says is no more, or means another thing."""
+        for place in [place for place in self._memories if gone(place)]:
+            del self._memories[place]
+
+    def forget_target(self, tier: str, target: str) -> None:
+        """Drop what is remembered of a target that is no longer configured."""
+        self.readings.pop((tier, target), None)
+        self.forget_memories(lambda place: place[1:] == (tier, target))
+
+    def forget_tier(self, tier: str) -> None:
+        """Drop everything about a tier that is no longer configured; the store keeps its own."""
+        for key in [key for key in self.readings if key[0] == tier]:
+            del self.readings[key]
+        self.forget_memories(lambda place: place[1] == tier)
+        for lane in [lane for lane in self._lanes if lane[0] == tier]:
+            self._drop(lane)
+        for lane in [lane for lane in self._baselines if lane[0] == tier]:
+            del self._baselines[lane]
+        self._needed.pop(tier, None)
+
+    def forget_scope(self, tier: str, scope: Scope) -> None:
+        """Drop the lanes of a segment that is no longer configured; their baselines stay stored."""
+        for lane in [lane for lane in self._lanes if lane[:2] == (tier, scope)]:
+            self._drop(lane)
+
+    # Generations
+
     def count(self, batch: Batch) -> None:
         """Count a batch into the open tick of its tier and of its segment."""
-        for scope in (TIER_SCOPE, Scope("segment", batch.segment)):
-            if scope.kind == "segment" and not batch.segment:
-                continue
+        counts = batch.counts or {
+            signal: grid_of(signal).count(values) for signal, values in batch.columns.items()
+        }
+        moment = self._monotonic()
+        newest = moment - max((self._now() - batch.newest_at).total_seconds(), 0.0)
+        scopes = [TIER_SCOPE, Scope("segment", batch.segment)] if batch.segment else [TIER_SCOPE]
+        for scope in scopes:
             lane = (batch.tier, scope, batch.variant)
-            if lane not in self._signals and len(self._signals) >= MAX_LANES:
+            known = self._lanes.get(lane) or self._new_lane(lane, moment, newest)
+            if known is None:
                 self.refused_batches += 1
                 continue
-            self._count_lane(lane, batch)
+            known.arrived = moment
+            known.newest = max(known.newest, newest)
+            self._add(lane, known, counts, batch.size)
 
-    def _count_lane(self, lane: Lane, batch: Batch) -> None:
-        known = self._signals.setdefault(lane, set())
+    def _new_lane(self, lane: Lane, moment: float, newest: float) -> _Lane | None:
+        """Make room for a lane; None if every lane of its tier has traffic of its own."""
+        mine = [known for known in self._lanes if known[0] == lane[0]]
+        if len(mine) >= MAX_LANES:
+            oldest = min(mine, key=lambda known: self._lanes[known].arrived)
+            if oldest in self._open:
+                return None
+            self._drop(oldest)
+        made = self._lanes[lane] = _Lane(arrived=moment, newest=newest)
+        return made
+
+    def _add(self, lane: Lane, known: _Lane, counts: Mapping[str, IntArray], requests: int) -> None:
         opened = self._open.setdefault(lane, _Open())
-        opened.requests += batch.size
-        opened.newest_at = max(opened.newest_at or batch.newest_at, batch.newest_at)
-        for signal, values in batch.columns.items():
-            counts = grid_of(signal).count(values)
-            if signal not in known:
-                known.add(signal)
+        opened.requests += requests
+        for signal, found in counts.items():
+            if signal not in known.signals:
+                known.signals.add(signal)
                 self._layouts.pop(lane[0], None)
-            if signal in opened.counts:
-                opened.counts[signal] += counts
-            else:
-                opened.counts[signal] = counts
+            so_far = opened.counts.get(signal)
+            opened.counts[signal] = found if so_far is None else so_far + found
 
-    def close_tick(self, now: datetime, monotonic_seconds: float) -> list[Tick]:
+    def close_tick(self) -> list[Tick]:
         """Close the open tick of every lane; numbers rise even if the clock jumps back."""
-        duration = max(monotonic_seconds - self._tick_monotonic, 1e-9)
-        ticks = []
-        for (tier, scope, variant), opened in self._open.items():
-            newest = min(opened.newest_at or now, now)
-            self._newest[(tier, scope, variant)] = newest
-            ticks.append(
-                Tick(
-                    tier=tier,
-                    scope=scope,
-                    variant=variant,
-                    number=self._tick_number,
-                    start=self._tick_start,
-                    duration_seconds=duration,
-                    age_seconds=max((now - newest).total_seconds(), 0.0),
-                    requests=opened.requests,
-                    counts=opened.counts,
-                )
-            )
-        self._open = {}
+        now, moment = self._now(), self._monotonic()
+        duration = max(moment - self._tick_monotonic, 1e-9)
+        self._closed = _Closed(self._tick_number, self._tick_start, moment, duration)
+        opened, self._open = self._open, {}
+        ticks = [self._tick(lane, found) for lane, found in opened.items()]
         for tick in ticks:
-            self._add_progress((tick.tier, tick.scope, tick.variant), tick.requests)
+            lane = (tick.tier, tick.scope, tick.variant)
+            if lane not in self._baselines:
+                self._lanes[lane].progress += tick.requests
         self._tick_number = max(self._tick_number + 1, int(now.timestamp() // self._tick_seconds))
-        self._tick_start = now
-        self._tick_monotonic = monotonic_seconds
+        self._tick_start, self._tick_monotonic = now, moment
         return ticks
 
-    def forget_idle(self, now: datetime) -> list[Lane]:
-        """Drop lanes that had no request for long, and return them; their baselines stay."""
-        idle = [
-            lane
-            for lane, newest in self._newest.items()
-            if (now - newest).total_seconds() > IDLE_SECONDS and lane not in self._open
-        ]
-        for lane in idle:
-            del self._newest[lane]
-            self._signals.pop(lane, None)
-            self._layouts.pop(lane[0], None)
-        return idle
+    def _tick(self, lane: Lane, found: _Open) -> Tick:
+        return Tick(
+            tier=lane[0],
+            scope=lane[1],
+            variant=lane[2],
+            number=self._closed.number,
+            start=self._closed.start,
+            duration_seconds=self._closed.duration_seconds,
+            age_seconds=max(self._closed.monotonic_seconds - self._lanes[lane].newest, 0.0),
+            requests=found.requests,
+            counts=found.counts,
+        )
 
-    def panels(self, ticks: Iterable[Tick], now: datetime) -> list[Panel]:
-        """Lay the closed ticks of each tier side by side; lanes without counts are rows of zeros.
+    def panels(self, ticks: Iterable[Tick]) -> list[Panel]:
+        """Lay the ticks closed last side by side; lanes without counts are rows of zeros.
 
-        Every tick must be of the same number. Tiers that never had a generation have no panel.
+        Tiers that never had a generation with a signal have no panel.
         """
         by_lane = {(tick.tier, tick.scope, tick.variant): tick for tick in ticks}
-        tiers = sorted({lane[0] for lane in self._signals})
-        return [self._panel(tier, by_lane, now) for tier in tiers]
+        tiers = sorted({lane[0] for lane, known in self._lanes.items() if known.signals})
+        return [self._panel(tier, by_lane) for tier in tiers]
 
-    def _panel(self, tier: str, by_lane: Mapping[Lane, Tick], now: datetime) -> Panel:
+    def _panel(self, tier: str, by_lane: Mapping[Lane, Tick]) -> Panel:
         layout = self._layouts.get(tier) or self._lay_out(tier)
-        rows = len(layout.streams)
+        rows, closed = len(layout.streams), self._closed
         counts = np.zeros((rows, layout.bins), dtype=np.int64)
         ages = np.zeros(rows)
         progress = np.zeros(rows, dtype=np.int64)
@@ -175,15 +225,14 @@ class State:
             if tick is not None and stream.signal in tick.counts:
                 found = tick.counts[stream.signal]
                 counts[row, : len(found)] = found
-            newest = self._newest.get(lane)
-            ages[row] = max((now - newest).total_seconds(), 0.0) if newest else np.inf
-            progress[row] = self._progress.get(lane, 0)
-        some = next(iter(by_lane.values()), None)
+            ages[row] = max(closed.monotonic_seconds - self._lanes[lane].newest, 0.0)
+            progress[row] = self._lanes[lane].progress
         return Panel(
             tier=tier,
-            number=some.number if some else self._tick_number - 1,
-            start=some.start if some else now,
-            duration_seconds=some.duration_seconds if some else self._tick_seconds,
+            number=closed.number,
+            start=closed.start,
+            monotonic_seconds=closed.monotonic_seconds,
+            duration_seconds=closed.duration_seconds,
             streams=layout.streams,
             references=layout.references,
             counts=counts,
@@ -193,16 +242,50 @@ class State:
         )
 
     def _lay_out(self, tier: str) -> _Layout:
-        lanes = sorted(lane for lane in self._signals if lane[0] == tier)
         streams = tuple(
-            Stream(tier, scope, signal, variant)
-            for _, scope, variant in lanes
-            for signal in sorted(self._signals[(tier, scope, variant)], key=_ORDER.__getitem__)
+            Stream(tier, lane[1], signal, lane[2])
+            for lane in self.lanes
+            if lane[0] == tier
+            for signal in sorted(self._lanes[lane].signals, key=_ORDER.__getitem__)
         )
         references = tuple(self._reference(stream) for stream in streams)
         bins = max(grid_of(stream.signal).bins for stream in streams)
         layout = self._layouts[tier] = _Layout(streams, references, bins)
         return layout
+
+    # Lanes and their baselines
+
+    @property
+    def lanes(self) -> list[Lane]:
+        return sorted(self._lanes)
+
+    def live_lanes(self) -> list[Lane]:
+        """Return of each (tier, scope) the lane that had a request last."""
+        newest: dict[tuple[str, Scope], Lane] = {}
+        for lane in sorted(self._lanes, key=lambda lane: self._lanes[lane].arrived):
+            newest[lane[:2]] = lane
+        return sorted(newest.values())
+
+    def forget_idle(self) -> list[Lane]:
+        """Let go of variants that another one of the same scope has replaced; return them.
+
+        The last variant of a scope stays however long it is silent: that nothing comes any more
+        is something to be said, not to be forgotten.
+        """
+        moment, live = self._monotonic(), set(self.live_lanes())
+        idle = [
+            lane
+            for lane, known in self._lanes.items()
+            if lane not in live and lane not in self._open and moment - known.arrived > IDLE_SECONDS
+        ]
+        for lane in idle:
+            self._drop(lane)
+        return idle
+
+    def _drop(self, lane: Lane) -> None:
+        del self._lanes[lane]
+        self._open.pop(lane, None)
+        self._layouts.pop(lane[0], None)
 
     def _reference(self, stream: Stream) -> SignalBaseline | None:
         baseline = self._baselines.get((stream.tier, stream.scope, stream.variant))
@@ -211,10 +294,6 @@ class State:
     @property
     def baselines(self) -> Mapping[Lane, Baseline]:
         return self._baselines
-
-    @property
-    def lanes(self) -> list[Lane]:
-        return sorted(self._signals)
 
     def use_baseline(self, baseline: Baseline) -> None:
         """Judge the lane of `baseline` against it from the next panel on."""
@@ -227,11 +306,11 @@ class State:
 
     def progress(self, lane: Lane) -> int:
         """Return the requests collected for a lane that has no baseline yet."""
-        return self._progress.get(lane, 0)
+        known = self._lanes.get(lane)
+        return known.progress if known else 0
 
     def set_progress(self, lane: Lane, requests: int) -> None:
-        self._progress[lane] = requests
-
-    def _add_progress(self, lane: Lane, requests: int) -> None:
-        if lane not in self._baselines:
-            self._progress[lane] = self._progress.get(lane, 0) + requests
+        """Correct the progress of a lane, by what the store really has."""
+        known = self._lanes.get(lane)
+        if known is not None:
+            known.progress = requests

@@ -1,11 +1,13 @@
-"""The newest verdict of every stream and detector, for the page, the API and the gauges."""
+"""The newest verdict of every stream and detector, for the page and the API."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import TypeAlias
 
-from detectors.records import Level, Reading, Scope, Stream, Verdict
+from detectors.records import Level, Reading, Stream, Verdict
 
 MAX_VERDICTS = 20_000
 
@@ -13,13 +15,18 @@ Identity: TypeAlias = tuple[str, Stream]
 
 
 class NewestVerdicts:
-    """An action that remembers the newest verdict of each (detector, stream), bounded."""
+    """An action that remembers the newest verdict of each (detector, stream), bounded.
+
+    When it is full the one that was given longest ago makes room; `dropped` counts those.
+    """
 
     name = "newest"
 
-    def __init__(self) -> None:
-        self.refused = 0
-        self._newest: dict[Identity, Verdict] = {}
+    def __init__(self, *, now: Callable[[], datetime], most: int = MAX_VERDICTS) -> None:
+        self.dropped = 0
+        self._now = now
+        self._most = most
+        self._newest: dict[Identity, Verdict] = {}  # in the order of when they were given
 
     async def take(
         self,
@@ -28,15 +35,17 @@ class NewestVerdicts:
     ) -> None:
         for verdict in verdicts:
             identity = (verdict.detector, verdict.stream)
-            if identity not in self._newest and len(self._newest) >= MAX_VERDICTS:
-                self.refused += 1
-                continue
+            self._newest.pop(identity, None)
+            if len(self._newest) >= self._most:
+                del self._newest[next(iter(self._newest))]
+                self.dropped += 1
             self._newest[identity] = verdict
 
     def listed(
         self, *, tier: str = "", at_least: Level = Level.UNKNOWN, limit: int = 1000
     ) -> list[Verdict]:
-        """Return the newest verdicts, worst first, then newest first."""
+        """Return the newest verdicts, worst first, then newest first; ages are as of now."""
+        now = self._now()
         wanted = [
             verdict
             for verdict in self._newest.values()
@@ -44,26 +53,23 @@ class NewestVerdicts:
             and (at_least is Level.UNKNOWN or verdict.level.number >= at_least.number)
         ]
         wanted.sort(key=lambda verdict: (-verdict.level.number, -verdict.at.timestamp()))
-        return wanted[:limit]
-
-    def forget_lane(self, tier: str, scope: Scope, variant: str) -> None:
-        """Drop the verdicts about request signals of a lane that is gone."""
-        gone = [
-            identity
-            for identity in self._newest
-            if (identity[1].tier, identity[1].scope, identity[1].variant) == (tier, scope, variant)
+        return [
+            replace(verdict, age_seconds=verdict.age_seconds + _since(verdict.at, now))
+            for verdict in wanted[:limit]
         ]
-        for identity in gone:
+
+    def forget(self, gone: Callable[[Stream], bool]) -> None:
+        """Drop the verdicts about every stream that `gone` says is no more."""
+        for identity in [known for known in self._newest if gone(known[1])]:
             del self._newest[identity]
 
-    def forget_target(self, tier: str, target: str) -> None:
-        """Drop the verdicts of a target that is no longer configured."""
-        gone = [
-            identity
-            for identity in self._newest
-            if identity[1].tier == tier
-            and identity[1].scope.kind == "target"
-            and identity[1].scope.name == target
-        ]
-        for identity in gone:
+    def forget_detector(self, tier: str, detector: str) -> None:
+        """Drop what a detector said that is no longer configured, or means another thing."""
+        for identity in [
+            known for known in self._newest if known[0] == detector and known[1].tier == tier
+        ]:
             del self._newest[identity]
+
+
+def _since(at: datetime, now: datetime) -> float:
+    return max((now - at).total_seconds(), 0.0)

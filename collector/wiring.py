@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ import httpx2
 
 from alerts.alertmanager import Pusher, PushSettings
 from alerts.breaker.controller import Controller
-from alerts.breaker.records import Entry
+from alerts.breaker.records import Entry, Key
 from alerts.delivery.egress import resolve_by_system
 from alerts.delivery.endpoint import Endpoint
 from alerts.delivery.worker import DeliveryWorker, a_client
@@ -26,14 +27,14 @@ from collector.config import Config, FollowConfig
 from collector.following import Following, load_position
 from collector.gauges import show_build, show_condition, show_entry, show_reload
 from collector.health import Health
-from collector.ingest.follower import Follower
+from collector.ingest.follower import Follower, Position
 from collector.ingest.intake import Intake
 from collector.ingest.records import Limits
 from collector.loops import LoopLag
 from collector.memories import Memories
 from collector.parts import Parts, Reloaded
 from collector.pipeline import Pipeline
-from collector.service import Clients, Service
+from collector.service import Clients, ScrapePlan, Service
 from collector.setups import (
     checked,
     detectors_by_tier,
@@ -58,6 +59,7 @@ from detectors.records import Tick
 from exporters.catalog import ALERTMANAGER_PUSHES
 from exporters.prometheus import MetricsPage
 
+_LOG = logging.getLogger(__name__)
 SCRAPE_CONNECTIONS = 2000
 
 
@@ -66,13 +68,17 @@ def utc_now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251  # the one real clock
 
 
-def make_source(config: Config, target: ScrapeTarget, client: httpx2.AsyncClient) -> ScrapeSource:
-    """Return the source of one target."""
+def _kept_or_made(service: Service, config: Config, key: Key, target: ScrapeTarget) -> ScrapeSource:
+    """Return the source that reads `target` already, its counters and all, or a new one."""
     detectors = reading_detectors(config.tiers[target.tier].detectors)
     wanted: frozenset[str] = frozenset().union(*(detector.signals for detector in detectors))
+    plan = ScrapePlan(target, config.scrape_timeout, wanted)
+    if service.plans.get(key) == plan:
+        return service.sources[key]
+    service.plans[key] = plan
     return ScrapeSource(
         target,
-        client=client,
+        client=service.clients.scrape,
         now=utc_now,
         monotonic=time.monotonic,
         limits=FetchLimits(timeout_seconds=config.scrape_timeout),
@@ -93,6 +99,7 @@ def make_pusher(config: Config, client: httpx2.AsyncClient, page: MetricsPage) -
         controller=config.controller,
         link=f"http://{config.listen}/",
         timeout_seconds=config.alertmanager.timeout,
+        resend_seconds=config.alertmanager.resend,
     )
     return Pusher(client, settings, count)
 
@@ -162,8 +169,10 @@ def _connect(config: Config, outside: Outside, opened: Opened) -> Service:
         alertmanager=httpx2.AsyncClient(trust_env=False),
     )
     worker = _worker(config, opened, clients)
-    parts = _parts(config, opened, page, worker)
-    alerts = RaiseAlerts(page=page, now=utc_now, settings=PolicySettings())
+    parts = _parts(config, opened, page, worker, health)
+    alerts = RaiseAlerts(
+        page=page, now=utc_now, monotonic=time.monotonic, settings=PolicySettings()
+    )
     history = KeepHistory(opened.store, Thinning(), now=utc_now)
     pipeline = Pipeline(
         state=parts.state,
@@ -208,7 +217,7 @@ def adopt(service: Service, config: Config) -> None:
         needed={name: tier.baseline.requests for name, tier in config.tiers.items()},
     )
     service.sources = {
-        key: make_source(config, target, service.clients.scrape)
+        key: _kept_or_made(service, config, key, target)
         for key, target in scrape_targets(config).items()
     }
     service.pusher = make_pusher(config, service.clients.alertmanager, service.parts.page)
@@ -242,11 +251,14 @@ def _controller(
         controller=config.controller,
         endpoints=routes(config),
         on_change=changed,
+        monotonic=time.monotonic,
     )
 
 
-def _parts(config: Config, opened: Opened, page: MetricsPage, worker: DeliveryWorker) -> Parts:
-    state = State(tick_seconds=config.tick, started=utc_now(), monotonic_seconds=time.monotonic())
+def _parts(
+    config: Config, opened: Opened, page: MetricsPage, worker: DeliveryWorker, health: Health
+) -> Parts:
+    state = State(tick_seconds=config.tick, now=utc_now, monotonic=time.monotonic)
     limits = Limits(
         max_line_bytes=config.ingest.max_line_bytes, max_batch_bytes=config.ingest.max_batch_bytes
     )
@@ -260,21 +272,34 @@ def _parts(config: Config, opened: Opened, page: MetricsPage, worker: DeliveryWo
         controller=_controller(config, opened.store, page, worker),
         intake=Intake(monotonic=time.monotonic, workers=config.ingest.workers, limits=limits),
         store=opened.store,
-        keeper=BaselineKeeper(state=state, store=StoredBaselines(opened.store), now=utc_now),
-        newest=NewestVerdicts(),
+        keeper=BaselineKeeper(
+            state=state, store=StoredBaselines(opened.store), now=utc_now, health=health
+        ),
+        newest=NewestVerdicts(now=utc_now),
         now=utc_now,
         last_reload=Reloaded(ok=True, at=utc_now()),
         missing=["starting"],
     )
 
 
+def _saved_position(name: str, positions: Mapping[str, bytes]) -> Position | None:
+    saved = positions.get(name)
+    if saved is None:
+        return None
+    try:
+        return load_position(saved)
+    except ValueError as error:
+        _LOG.warning("file position left aside", extra={"file": name, "problem": str(error)})
+        return None
+
+
 def _following(service: Service, follow: FollowConfig, positions: Mapping[str, bytes]) -> Following:
     name = str(follow.path)
-    saved = positions.get(name)
     follower = Follower(
         follow.path,
         max_line_bytes=service.config.ingest.max_line_bytes,
-        position=load_position(saved) if saved is not None else None,
+        position=_saved_position(name, positions),
+        from_end=follow.read_from == "end",
     )
     return Following(
         name=name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -34,10 +34,15 @@ class CorruptedConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class CorruptedMemory:
-    """The counter at the last usable scrape, and how long ago (watched time) it last rose."""
+    """What is known of the counter.
+
+    `count` is its value at the last usable scrape; `seen_seconds` the monotonic time of that
+    scrape, None when nothing was watched just before; `since_seconds` the watched time since it
+    last rose, None if it never did.
+    """
 
     count: float | None = None
-    seen_seconds: float = 0.0
+    seen_seconds: float | None = None
     since_seconds: float | None = None
 
 
@@ -46,7 +51,8 @@ class Corrupted:
 
     Input: `corrupted_requests_total`, which vLLM has only with VLLM_COMPUTE_NANS_IN_LOGITS=1.
     Parameter: `hold_seconds`, for which the verdict stays critical after the last such request,
-    so that a breaker finds its confirmation.
+    so that a breaker finds its confirmation. Only time that was watched counts: failed scrapes
+    and a restart of Fusewire prolong it.
     Verdict: critical on any rise; warning if the counter was above 0 at first sight (when that
     happened is not known); statistic is the rise since the last scrape, threshold 1. Targets
     without the counter are unknown without a cause, so that no alert follows.
@@ -80,7 +86,8 @@ class Corrupted:
     ) -> tuple[CorruptedMemory, tuple[Verdict, ...]]:
         obstacle = reading.obstacle((SIGNAL,), stale_seconds=self.config.stale_seconds)
         if obstacle:
-            return memory, (_unknown(self.name, reading, obstacle),)
+            unknown = _unknown(self.name, reading, obstacle)
+            return replace(memory, seen_seconds=None), (unknown,)
         rise = 0.0
         if memory.count is not None:
             rise = max(reading.values[SIGNAL] - memory.count, 0.0)
@@ -117,7 +124,8 @@ class Corrupted:
         return pack(memory, mark=self._mark)
 
     def load(self, data: bytes) -> CorruptedMemory:
-        return unpack(data, CorruptedMemory, mark=self._mark)
+        # Nobody watched between `save` and `load`, however short that was.
+        return replace(unpack(data, CorruptedMemory, mark=self._mark), seen_seconds=None)
 
 
 def _advanced(memory: CorruptedMemory, reading: Reading, rise: float) -> CorruptedMemory:
@@ -125,7 +133,7 @@ def _advanced(memory: CorruptedMemory, reading: Reading, rise: float) -> Corrupt
     now, since = reading.monotonic_seconds, memory.since_seconds
     if rise > 0:
         since = 0.0
-    elif since is not None:
+    elif since is not None and memory.seen_seconds is not None:
         since += max(now - memory.seen_seconds, 0.0)
     return CorruptedMemory(reading.values[SIGNAL], now, since)
 

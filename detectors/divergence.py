@@ -10,21 +10,16 @@ and Jensen-Shannon are bounded both ways.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from detectors.records import FloatArray, IntArray
-
-BoolArray: TypeAlias = NDArray[np.bool_]
+from detectors.records import BoolArray, FloatArray, IntArray
 
 MOST_CELLS = 64
 REQUESTS_PER_CELL = 10  # the first-order correction fails under about 5 a cell: docs/statistics.md
-SMOOTHING = (
-    0.5  # Jeffreys: half a request a cell, so that an empty cell is unlikely, not impossible
-)
+# Jeffreys: half a request a cell, so that an empty cell is unlikely and not impossible
+SMOOTHING = 0.5
 _MASS_ROUNDING = 1e-6  # of one minus a sum of float32 probabilities
 MASS_TOLERANCE = 1e-3  # logprobs of 16-bit origin add to a little over one
 
@@ -34,14 +29,12 @@ class GridDivergence:
     """How far live counts are from reference counts.
 
     `kl_nats` is KL(live || reference) of the smoothed shares, `null_mean_nats` what it would be on
-    average if nothing had changed (subtract it before comparing with a threshold), `psi` the
-    population stability index (symmetric, no unit), `js_nats` Jensen-Shannon (0 to ln 2), `cells`
-    the number of cells that were compared.
+    average if nothing had changed (subtract it before comparing with a threshold), `js_nats`
+    Jensen-Shannon (0 to ln 2), `cells` the number of cells that were compared.
     """
 
     kl_nats: float
     null_mean_nats: float
-    psi: float
     js_nats: float
     cells: int
 
@@ -81,7 +74,6 @@ def grid_divergence(reference_counts: IntArray, live_counts: IntArray) -> GridDi
     return GridDivergence(
         kl_nats=float(rel_entr(p, q).sum()),
         null_mean_nats=(len(live) - 1) / 2 * (1 / n + 1 / m),
-        psi=float(((p - q) * np.log(p / q)).sum()),
         js_nats=float(rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / 2,
         cells=len(live),
     )

@@ -15,18 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from detectors.records import FloatArray, IntArray
+from detectors.records import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import torch
-
-BoolArray: TypeAlias = NDArray[np.bool_]
 
 LOGITS_ABOVE_NATS = 1e-6  # a logprob above this is none: the engine runs in a logits mode
 CLAMP_BELOW_NATS = -999.0  # vLLM writes -9999.0 for minus infinity, Aphrodite -1000

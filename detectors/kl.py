@@ -6,19 +6,18 @@ from typing import Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from scipy.special import chdtrc
+from scipy.special import chdtrc, rel_entr
 
-from detectors import drift, windows
-from detectors.divergence import GridDivergence, grid_divergence
-from detectors.drift import Gate, Rows, side_of
-from detectors.records import Level, Panel, Verdict
+from detectors import drift, effects, windows
+from detectors.divergence import SMOOTHING, GridDivergence, grid_divergence
+from detectors.drift import CLEAR_SHARE, Gate, Rows, Standing
+from detectors.records import FloatArray, Level, Panel, Verdict
 from detectors.saved import mark_of
-from detectors.windows import DriftMemory, Span
+from detectors.windows import DriftMemory
 
 CAUSE = "output_drift"
-CLEAR_SHARE = 0.8  # of `divergence`: under it for `persistence` ticks, a drift is over
 MOST_EVIDENCE = 300.0  # p underflows beyond it
-_VERSION = 1  # of the memory's layout
+_VERSION = 2  # of the memory's layout
 
 
 class KlConfig(BaseModel):
@@ -51,16 +50,7 @@ class KlConfig(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        side = side_of(self.signal)
-        if side != "output":
-            msg = f"signal {self.signal!r} is of the {side} side, expected an output signal"
-            raise ValueError(msg)
-        if self.minimum_requests > self.window_requests * 3 // 4:
-            msg = (
-                f"minimum_requests {self.minimum_requests} must be at most three quarters of "
-                f"window_requests {self.window_requests}, which a full window always holds"
-            )
-            raise ValueError(msg)
+        drift.check(self, signals=(self.signal,), side="output")
         return self
 
     def build(self) -> Kl:
@@ -76,8 +66,9 @@ class Kl:
     Statistic: KL(live || baseline) in nats over joined grid cells, less what chance alone gives
     at these sizes. Evidence: -log10 p of the likelihood-ratio (G) test, whose statistic is
     2 KL / (1/n + 1/m), over the baseline's design effect, against chi-squared with cells - 1
-    degrees. A breach needs both `divergence_nats` and `evidence`; persistence and baseline stages
-    as for `ks`. Effect: PSI over the same cells.
+    degrees. A breach needs both `divergence_nats` and `evidence`. Effect: PSI over the cells
+    between the baseline's thresholds, as for `ks`.
+    Verdict: persistence, baseline stages and what is unknown as for `ks`.
     Smallest change seen: at the defaults 0.05 nats, which is a shift by a third of a standard
     deviation, or a spread 1.25 times as wide; a sampling temperature of 1.2 instead of 1 gives
     about 0.5.
@@ -97,14 +88,7 @@ class Kl:
         self.name = config.name
         self.signals = frozenset({config.signal})
         self._mark = mark_of(config, version=_VERSION)
-        self._gate = Gate(
-            signals=self.signals,
-            cause=CAUSE,
-            span=Span(config.window_requests, config.window_seconds),
-            minimum_requests=config.minimum_requests,
-            persistence=config.persistence,
-            stale_seconds=config.stale_seconds,
-        )
+        self._gate = Gate(config, self.signals, CAUSE, _strongest)
 
     def start(self) -> DriftMemory:
         return windows.empty()
@@ -117,8 +101,8 @@ class Kl:
         far = excess >= self.config.divergence_nats
         breach = far & (evidence >= self.config.evidence)
         calm = excess < CLEAR_SHARE * self.config.divergence_nats
-        memory = drift.decide(memory, rows, breach=breach, calm=calm, gate=self._gate)
-        raised = memory.raised[rows.memory_rows]
+        memory, standing = drift.decide(memory, rows, breach=breach, calm=calm, gate=self._gate)
+        psi = effects.psi(rows)
         verdicts = []
         for row, (found, strength) in enumerate(scores):
             told = drift.Told(self.name, rows.streams[row], panel, rows, row)
@@ -126,42 +110,47 @@ class Kl:
             if reason or found is None:
                 verdicts.append(told.verdict(Level.UNKNOWN, reason=reason, cause=cause))
                 continue
-            level = drift.level(
-                rows.baselines[row], breach=bool(breach[row]), raised=bool(raised[row])
-            )
-            verdicts.append(self._judged(told, level, found, strength, breached=bool(breach[row])))
+            judged = self._judged(told, found, standing, evidence=strength, psi=float(psi[row]))
+            verdicts.append(judged)
         return memory, tuple(verdicts)
 
     def _judged(
         self,
         told: drift.Told,
-        level: Level,
         found: GridDivergence,
-        strength: float,
+        standing: Standing,
         *,
-        breached: bool,
+        evidence: float,
+        psi: float,
     ) -> Verdict:
-        requests = int(told.rows.requests[told.row])
-        reason = (
-            f"KL of {self.config.signal} against the baseline {found.excess_nats:.3f} nats beyond "
-            f"chance, raised from {self.config.divergence_nats:.2g}, {requests:,} requests"
-        )
+        row, baseline = told.row, told.rows.baselines[told.row]
         return told.verdict(
-            level,
-            reason=reason + drift.stage_words(told.rows.baselines[told.row]),
+            drift.level(baseline, raised=bool(standing.raised[row])),
+            reason=self._words(told, found, evidence)
+            + drift.standing_words(baseline, standing, row, self._gate),
             statistic=found.excess_nats,
-            effect=found.psi,
+            effect=psi,
             threshold=self.config.divergence_nats,
-            evidence=strength,
+            evidence=evidence,
             cause=CAUSE,
             details={
-                "breached": float(breached),
+                "breached": float(standing.breach[row]),
                 "kl_nats": found.kl_nats,
                 "null_mean_nats": found.null_mean_nats,
                 "js_nats": found.js_nats,
-                "psi": found.psi,
+                "psi": psi,
             },
         )
+
+    def _words(self, told: drift.Told, found: GridDivergence, evidence: float) -> str:
+        floor = self.config.divergence_nats
+        words = (
+            f"KL of {self.config.signal} against the baseline {found.excess_nats:.3f} nats beyond "
+            f"chance, raised from {floor:.2g}"
+        )
+        if found.excess_nats >= floor and evidence < self.config.evidence:
+            words += f" with evidence {self.config.evidence:g}, has {evidence:.1f}"
+        return f"{words}, {int(told.rows.requests[told.row]):,} requests"
 
     def save(self, memory: DriftMemory) -> bytes:
         return windows.save(memory, mark=self._mark)
@@ -179,6 +168,34 @@ def _score(rows: Rows, row: int) -> tuple[GridDivergence | None, float]:
     found = grid_divergence(reference, live)
     if found.cells < 2:  # noqa: PLR2004  # one cell: everything is where it was
         return found, 0.0
-    ratio = 2 * found.kl_nats / (1 / n + 1 / m) / float(rows.design_effects[row])
-    p = float(chdtrc(found.cells - 1, ratio))
-    return found, min(-float(np.log10(p)), MOST_EVIDENCE) if p > 0 else MOST_EVIDENCE
+    strength = g_evidence(
+        np.asarray([found.kl_nats]),
+        np.asarray([(1 / n + 1 / m) * float(rows.design_effects[row])]),
+        cells=found.cells,
+    )
+    return found, float(strength[0])
+
+
+def g_evidence(kl_nats: FloatArray, noise: FloatArray, *, cells: int) -> FloatArray:
+    """Return -log10 p of the likelihood-ratio (G) test.
+
+    Args:
+        kl_nats: KL of the smoothed shares, shape ``(n,)``, nats.
+        noise: (1/n + 1/m) times the design effect, shape ``(n,)``, > 0.
+        cells: Cells that were compared, at least 2.
+
+    Returns:
+        Evidence, shape ``(n,)``, 0 to `MOST_EVIDENCE`.
+    """
+    p = chdtrc(cells - 1, 2 * kl_nats / noise)
+    least = 10.0**-MOST_EVIDENCE
+    evidence: FloatArray = -np.log10(np.clip(p, least, 1.0))
+    return evidence
+
+
+def _strongest(n: FloatArray, m: FloatArray, design_effects: FloatArray) -> FloatArray:
+    """Return the evidence of answers that share no cell with the baseline, shape ``(R,)``."""
+    n, m = np.maximum(n, 1.0), np.maximum(m, 1.0)
+    p, q = (n + SMOOTHING) / (n + 2 * SMOOTHING), SMOOTHING / (m + 2 * SMOOTHING)
+    apart = rel_entr(p, q) + rel_entr(1 - p, 1 - q)
+    return g_evidence(apart, (1 / n + 1 / m) * design_effects, cells=2)

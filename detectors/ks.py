@@ -9,17 +9,14 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from scipy.special import kolmogorov
 
-from detectors import drift, windows
-from detectors.baseline import SignalBaseline
-from detectors.drift import Gate, Rows, side_of
+from detectors import drift, effects, windows
+from detectors.drift import CLEAR_SHARE, Gate, Rows, Standing
 from detectors.records import FloatArray, IntArray, Level, Panel, Stream, Verdict
 from detectors.saved import mark_of
 from detectors.signals import REQUEST_SIGNALS, grid_of
-from detectors.windows import BoolArray, DriftMemory, Span
+from detectors.windows import DriftMemory
 
-_VERSION = 1  # of the memory's layout
-CLEAR_SHARE = 0.8  # of `distance`: under it for `persistence` ticks, a drift is over
-SMOOTHING = 0.5  # requests a cell, for the PSI of an empty one
+_VERSION = 2  # of the memory's layout
 # Latency follows load, and shadow divergence has a gate of its own: neither is drift of answers.
 NOT_BY_DEFAULT = frozenset({"request_seconds", "paired_divergence_nats"})
 
@@ -57,17 +54,7 @@ class KsConfig(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for signal in self.signals:
-            side = side_of(signal)
-            if side != self.side:
-                msg = f"signal {signal!r} is of the {side} side, this detector of {self.side}"
-                raise ValueError(msg)
-        if self.minimum_requests > self.window_requests * 3 // 4:
-            msg = (
-                f"minimum_requests {self.minimum_requests} must be at most three quarters of "
-                f"window_requests {self.window_requests}, which a full window always holds"
-            )
-            raise ValueError(msg)
+        drift.check(self, signals=self.signals, side=self.side)
         return self
 
     def build(self) -> Ks:
@@ -103,8 +90,10 @@ class Ks:
     -log10 of Kolmogorov's asymptotic p with the effective size n m / (n + m) over the baseline's
     design effect. A breach needs both `distance` and `evidence`; `persistence` ticks in a row
     raise; `persistence` ticks under 0.8 times `distance` clear. Effect: PSI.
-    Verdict: critical needs an active baseline, a candidate informs with warning at most; without
-    a baseline, with too few requests, or with stale counts it is unknown.
+    Verdict: ok until a breach has lasted, the reason says for how many ticks; then critical with
+    an active baseline, warning with a candidate, which informs. Without a baseline, with stale
+    counts, or with so few requests on either side that even a distance of 1 would not reach
+    `evidence`, it is unknown.
     Smallest change seen: at the defaults (window 1,000, distance 0.10, evidence 8) 0.10, which is
     a quarter of a standard deviation of a normal signal, or 10 % of requests of a new kind; with
     a window of 200 requests 0.22. Gate and evidence meet at about 1,000 requests on purpose.
@@ -133,14 +122,7 @@ class Ks:
             if row.side == config.side and row.name not in NOT_BY_DEFAULT
         )
         self._mark = mark_of(config, version=_VERSION)
-        self._gate = Gate(
-            signals=self.signals,
-            cause=f"{config.side}_drift",
-            span=Span(config.window_requests, config.window_seconds),
-            minimum_requests=config.minimum_requests,
-            persistence=config.persistence,
-            stale_seconds=config.stale_seconds,
-        )
+        self._gate = Gate(config, self.signals, f"{config.side}_drift", _strongest)
 
     def start(self) -> DriftMemory:
         return windows.empty()
@@ -151,51 +133,46 @@ class Ks:
         strong = scores.evidence >= self.config.evidence
         breach = strong & (scores.distance >= self.config.distance)
         calm = scores.distance < CLEAR_SHARE * self.config.distance
-        memory = drift.decide(memory, rows, breach=breach, calm=calm, gate=self._gate)
-        raised = memory.raised[rows.memory_rows]
+        memory, standing = drift.decide(memory, rows, breach=breach, calm=calm, gate=self._gate)
         verdicts = tuple(
-            self._verdict(panel, rows, scores, row, breach=breach, raised=raised)
-            for row in range(len(rows.streams))
+            self._verdict(drift.Told(self.name, stream, panel, rows, row), scores, standing)
+            for row, stream in enumerate(rows.streams)
         )
         return memory, verdicts
 
-    def _verdict(
-        self,
-        panel: Panel,
-        rows: Rows,
-        scores: KsScores,
-        row: int,
-        *,
-        breach: BoolArray,
-        raised: BoolArray,
-    ) -> Verdict:
-        stream, baseline = rows.streams[row], rows.baselines[row]
-        reason, cause = drift.obstacle(panel, rows, row, self._gate)
-        common = drift.Told(self.name, stream, panel, rows, row)
+    def _verdict(self, told: drift.Told, scores: KsScores, standing: Standing) -> Verdict:
+        rows, row = told.rows, told.row
+        reason, cause = drift.obstacle(told.panel, rows, row, self._gate)
         if reason:
-            return common.verdict(Level.UNKNOWN, reason=reason, cause=cause)
-        distance = float(scores.distance[row])
-        words = f"{self._words(stream, scores, row)}, {int(rows.requests[row]):,} requests"
-        words += f"; KS distance {distance:.2f}, raised from {self.config.distance:.2g}"
-        return common.verdict(
-            drift.level(baseline, breach=bool(breach[row]), raised=bool(raised[row])),
-            reason=words + drift.stage_words(baseline),
+            return told.verdict(Level.UNKNOWN, reason=reason, cause=cause)
+        baseline, distance = rows.baselines[row], float(scores.distance[row])
+        return told.verdict(
+            drift.level(baseline, raised=bool(standing.raised[row])),
+            reason=self._words(told, scores)
+            + drift.standing_words(baseline, standing, row, self._gate),
             statistic=distance,
             effect=float(scores.psi[row]),
             threshold=self.config.distance,
             evidence=float(scores.evidence[row]),
             cause=self._gate.cause,
-            details=_details(stream, scores, row, breached=bool(breach[row])),
+            details=_details(told.stream, scores, row, breached=bool(standing.breach[row])),
         )
 
-    def _words(self, stream: Stream, scores: KsScores, row: int) -> str:
-        """Say where the distributions differ most, the way the share has risen."""
-        edge = grid_of(stream.signal).edges[scores.edge[row]]
+    def _words(self, told: drift.Told, scores: KsScores) -> str:
+        """Say where the distributions differ most, the way the share has risen, and how much."""
+        row, signal = told.row, told.stream.signal
+        edge = grid_of(signal).edges[scores.edge[row]]
         was, now = float(scores.reference_below[row]), float(scores.below[row])
         sign = "≤"
         if now < was:
             sign, was, now = ">", 1 - was, 1 - now
-        return f"P({stream.signal} {sign} {edge:g}): baseline {_share(was)}, live {_share(now)}"
+        distance, evidence = float(scores.distance[row]), float(scores.evidence[row])
+        words = f"P({signal} {sign} {edge:g}): baseline {_share(was)}, live {_share(now)}"
+        words += f", {int(told.rows.requests[row]):,} requests"
+        words += f"; KS distance {distance:.2f}, raised from {self.config.distance:.2g}"
+        if distance >= self.config.distance and evidence < self.config.evidence:
+            words += f" with evidence {self.config.evidence:g}, has {evidence:.1f}"
+        return words
 
     def save(self, memory: DriftMemory) -> bytes:
         return windows.save(memory, mark=self._mark)
@@ -239,6 +216,11 @@ def ks_evidence(distance: FloatArray, size: FloatArray) -> FloatArray:
     return np.where(x >= 1.0, tail, np.maximum(near, 0.0))
 
 
+def _strongest(n: FloatArray, m: FloatArray, effects_: FloatArray) -> FloatArray:
+    """Return the evidence of distance 1 with n live and m baseline requests, shape ``(R,)``."""
+    return ks_evidence(np.ones(len(n)), n * m / np.maximum(n + m, 1.0) / effects_)
+
+
 def ks_scores(rows: Rows) -> KsScores:
     """Compare all windows with their baselines in array arithmetic; rows without one score 0."""
     n, m = _sizes(rows.live), _sizes(rows.reference)
@@ -255,43 +237,11 @@ def ks_scores(rows: Rows) -> KsScores:
         below=below[at],
         reference_below=reference[at],
         evidence=ks_evidence(distance, n * m / (n + m) / rows.design_effects),
-        psi=np.where(known, _psi(rows, np.cumsum(rows.live, axis=1), n, m), 0.0),
-        wasserstein=(np.abs(gap[:, :-1]) * _widths(rows)).sum(axis=1),
+        psi=effects.psi(rows),
+        wasserstein=effects.wasserstein(rows, gap),
     )
 
 
 def _sizes(counts: IntArray) -> FloatArray:
     sizes: FloatArray = np.maximum(counts.sum(axis=1), 1).astype(np.float64)
     return sizes
-
-
-def _widths(rows: Rows) -> FloatArray:
-    """Return the distances from each edge to the next, shape (R, W - 1), 0 beyond the last."""
-    widths = np.zeros((len(rows.streams), rows.live.shape[1] - 1))
-    for row, stream in enumerate(rows.streams):
-        steps = np.diff(grid_of(stream.signal).array)
-        widths[row, : len(steps)] = steps
-    return widths
-
-
-def _psi(rows: Rows, cumulative: IntArray, n: FloatArray, m: FloatArray) -> FloatArray:
-    """Return the PSI over the cells between the thresholds of each baseline, shape (R,)."""
-    last = rows.live.shape[1] - 1
-    most = max((len(b.thresholds) for b in rows.baselines if b is not None), default=0) + 1
-    ends = np.full((len(rows.streams), most), last, dtype=np.int64)
-    for row, baseline in enumerate(rows.baselines):
-        if baseline is not None:
-            ends[row, : len(baseline.thresholds)] = _fit(baseline, last)
-    cells = np.array([len(b.thresholds) + 1 if b is not None else 1 for b in rows.baselines])
-    used = np.arange(most) < cells[:, None]
-    live = np.diff(np.take_along_axis(cumulative, ends, axis=1), axis=1, prepend=0)
-    base = np.cumsum(rows.reference, axis=1)
-    was = np.diff(np.take_along_axis(base, ends, axis=1), axis=1, prepend=0)
-    p = (live + SMOOTHING) / (n + SMOOTHING * cells)[:, None]
-    q = (was + SMOOTHING) / (m + SMOOTHING * cells)[:, None]
-    psi: FloatArray = np.where(used, (p - q) * np.log(p / q), 0.0).sum(axis=1)
-    return psi
-
-
-def _fit(baseline: SignalBaseline, last: int) -> IntArray:
-    return np.minimum(baseline.thresholds, last)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 ScopeKind: TypeAlias = Literal["tier", "target", "segment"]
 
 OTHER_SEGMENT = "other"
@@ -201,7 +202,9 @@ class Batch:
     """n generations of one (tier, target, segment, variant) as arrays, text already dropped.
 
     `columns` maps a request signal to its values, shape (n,), NaN where a request has none.
-    `newest_at` is the time of the newest request (`at`, else the response's own), UTC.
+    `newest_at` is the time of the newest request (`at`, else the response's own), UTC. `counts` are
+    those of the columns on their signals' grids, made where the arrays were made; empty means not
+    counted yet.
     """
 
     tier: str
@@ -211,6 +214,7 @@ class Batch:
     newest_at: datetime
     size: int
     columns: Mapping[str, FloatArray]
+    counts: Mapping[str, IntArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +276,7 @@ class Panel:
     tier: str
     number: int
     start: datetime
+    monotonic_seconds: float  # at the close of the tick: intervals come from this
     duration_seconds: float
     streams: tuple[Stream, ...]
     references: tuple[SignalBaseline | None, ...]

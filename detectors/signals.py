@@ -81,7 +81,7 @@ def _rounded(values: NDArray[np.floating[Any]], digits: int) -> tuple[float, ...
 
 
 def _size_edges() -> tuple[float, ...]:
-    """Integers 0 to 32 one by one, then 24 edges an octave up to 2^20: every size of a prompt."""
+    """Integers 0 to 32 one by one, then 14 edges an octave up to 2^20: every size of a prompt."""
     fine = np.arange(0, 33)
     coarse = np.rint(np.exp2(np.arange(5 + 1 / 14, 20 + 1e-9, 1 / 14)))
     return tuple(sorted({float(value) for value in np.concatenate([fine, coarse])}))

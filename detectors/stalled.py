@@ -50,7 +50,7 @@ class StalledMemory:
     """What is known of an engine's progress.
 
     `tokens` is the sum of both counters at the last usable scrape, None before the first;
-    `seen_seconds` its monotonic time, None when the scrape before this one was not usable;
+    `seen_seconds` its monotonic time, None when nothing was watched just before;
     `quiet_seconds` how long it has been watched having work and making nothing; `warm` whether
     it has made a token since it started.
     """
@@ -69,8 +69,9 @@ class Stalled:
     Parameters: `quiet_seconds`, and `cold_seconds` for an engine that has made no token since it
     started (a first step can take minutes: compilation, kernel search).
     Only time that was watched counts: it adds up between scrapes in a row that both show work and
-    equal counters. A failed scrape in between adds nothing and takes nothing back; progress of
-    either counter, or an engine without work, sets it to 0, and a restart to a cold engine.
+    equal counters. A failed scrape in between, or a restart of Fusewire, adds nothing and takes
+    nothing back; progress of either counter, or an engine without work, sets it to 0, and a
+    restart of the engine to a cold one.
     Verdict: critical beyond the limit, warning beyond half of it; statistic is the quiet time in
     seconds, threshold the limit.
     Smallest change seen: a full stop of `quiet_seconds` plus one scrape. One target is judged;
@@ -145,7 +146,8 @@ class Stalled:
         return pack(memory, mark=self._mark)
 
     def load(self, data: bytes) -> StalledMemory:
-        return unpack(data, StalledMemory, mark=self._mark)
+        # Nobody watched between `save` and `load`, however short that was.
+        return replace(unpack(data, StalledMemory, mark=self._mark), seen_seconds=None)
 
 
 def _waiting(reading: Reading) -> float:

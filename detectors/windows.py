@@ -3,21 +3,18 @@
 The window of a stream is made of `PARTS` parts. A part is closed when it holds its share of the
 window's requests, and the oldest then makes room, so a busy stream looks back a few ticks and a
 quiet one minutes, both on about the same number of requests. Counts add, so it does not matter
-which worker counted what; only this memory, which one process owns, never merges.
+which worker counted what; only this memory, which one process owns, never merges. Ages are of the
+monotonic clock: a clock that is set forward or back neither empties a window nor keeps it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from detectors.records import FloatArray, IntArray, Scope, Stream
+from detectors.records import BoolArray, FloatArray, IntArray, Scope, Stream
 from detectors.saved import pack, unpack
-
-BoolArray: TypeAlias = NDArray[np.bool_]
 
 PARTS = 4
 FORGET_SECONDS = 3600.0  # a stream that no panel has had for so long is dropped
@@ -37,8 +34,9 @@ class DriftMemory:
     """Windows and persistence of N streams, W bins of the widest grid.
 
     `parts` (N, PARTS, W) counts, `place` (N,) the open part, `begun` (N, PARTS) when a part began
-    (unix seconds, inf while empty), `seen` (N,) when a panel last had the stream, `against` the id
-    of the baseline it was judged against; `breaches` and `calms` (N,) in a row; `raised` (N,).
+    (monotonic seconds, inf while empty), `seen` (N,) when a panel last had the stream, `against`
+    the id of the baseline it was judged against; `breaches` and `calms` (N,) in a row; `raised`
+    (N,).
     """
 
     streams: tuple[Stream, ...]
@@ -101,7 +99,7 @@ def counted(
 ) -> DriftMemory:
     """Return a memory whose windows of `rows` (R,) hold `counts` (R, W) too, and nothing too old.
 
-    `now` is the start of the tick in unix seconds.
+    `now` is the close of the tick in monotonic seconds.
     """
     parts, begun = memory.parts.copy(), memory.begun.copy()
     place, seen = memory.place.copy(), memory.seen.copy()

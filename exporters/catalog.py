@@ -114,7 +114,10 @@ BASELINE_MADE = Metric(
     ("tier", "segment"),
 )
 SCRAPES = Metric(
-    "fusewire_scrapes_total", "counter", "Scrapes by outcome.", ("tier", "target", "reason")
+    "fusewire_scrapes_total",
+    "counter",
+    "Scrapes by outcome: read, cut, no data, timeout, connection, status and others.",
+    ("tier", "target", "reason"),
 )
 PAGE_LINES_SKIPPED = Metric(
     "fusewire_page_lines_skipped_total",
@@ -126,6 +129,12 @@ COUNTER_RESETS = Metric(
     "fusewire_resets_seen_total",
     "counter",
     "Resets seen in a target's counters.",
+    ("tier", "target"),
+)
+TARGET_SERIES_REFUSED = Metric(
+    "fusewire_target_series_refused_total",
+    "counter",
+    "Sightings of series of a target's page beyond the number that is remembered.",
     ("tier", "target"),
 )
 GENERATIONS = Metric(
@@ -143,11 +152,36 @@ GENERATIONS_PARTIAL = Metric(
 INGEST_QUEUE = Metric(
     "fusewire_ingest_queue_batches", "gauge", "Batches waiting to be decoded.", ("source",)
 )
+INGEST_WORKER_DEATHS = Metric(
+    "fusewire_ingest_worker_deaths_total", "counter", "Decoding workers that died over a body."
+)
+BATCHES_REFUSED = Metric(
+    "fusewire_batches_refused_total",
+    "counter",
+    "Batches not counted in a lane because its tier has too many live variants.",
+)
 FOLLOWER_LAG = Metric(
     "fusewire_follower_lag_bytes", "gauge", "Bytes of a followed file not yet read.", ("source",)
 )
+FOLLOWER_RESTARTS = Metric(
+    "fusewire_follower_restarts_total",
+    "counter",
+    "Times that a followed file was truncated or changed, and read from its start.",
+    ("source",),
+)
 TICKS_LOST = Metric(
     "fusewire_ticks_lost_total", "counter", "Ticks that could not be kept.", ("tier", "reason")
+)
+VERDICTS_DROPPED = Metric(
+    "fusewire_verdicts_dropped_total",
+    "counter",
+    "Verdicts that a bounded store of them had no room for, by store: history or memory.",
+    ("source",),
+)
+ALERT_STREAMS_DROPPED = Metric(
+    "fusewire_alert_streams_dropped_total",
+    "counter",
+    "Verdicts that are not ok and raised nothing, because too many streams are watched.",
 )
 PART_FAILURES = Metric(
     "fusewire_part_failures_total",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
 
 from detectors.records import Reading, Verdict
 from detectors.signals import SIGNALS
@@ -17,7 +19,6 @@ from exporters.catalog import (
     LEASE_EXPIRES,
     OVERRIDE_ACTIVE,
     PREFIX,
-    SCRAPES,
     SIGNAL_ABSENT,
     SIGNAL_AGE,
     STATISTIC,
@@ -28,12 +29,15 @@ from exporters.catalog import (
 )
 from exporters.prometheus import MetricsPage
 
+_OF_VERDICT = (VERDICT_LEVEL, STATISTIC, EFFECT, THRESHOLD)
+
 
 def export_reading(page: MetricsPage, reading: Reading) -> None:
-    """Show one scrape of one target: its signals, what is absent and why, ages, and the scrape.
+    """Show one scrape of one target: its signals, what is absent and why, and ages.
 
     A signal that is absent loses its series (not knowing is not a number), while the age of its
-    last value goes on rising.
+    last value goes on rising. `SCRAPES` is not counted here: a reading says only whether it
+    failed, the outcome is in the counts of its source, whose owner sets the metric from them.
 
     Raises:
         ValueError: If the reading holds a signal that is not canonical.
@@ -51,7 +55,6 @@ def export_reading(page: MetricsPage, reading: Reading) -> None:
         page.set_since(SIGNAL_AGE, {**labels, "signal": signal}, taken)
     page.set(signal_metric("up"), labels, float(reading.up))
     page.set(signal_metric("scrape_seconds"), labels, reading.scrape_seconds)
-    page.add(SCRAPES, {**labels, "reason": "ok" if reading.up else "failed"})
     page.add(COUNTER_RESETS, labels, float(reading.restarted))
 
 
@@ -80,20 +83,36 @@ def _metric(signal: str, reading: Reading) -> Metric:
 
 def export_verdicts(page: MetricsPage, verdicts: Iterable[Verdict]) -> None:
     """Show the level, statistic, effect and threshold of each verdict, and when it was given."""
+    judged: dict[str, datetime] = {}
     for verdict in verdicts:
-        scope = verdict.stream.scope
-        labels = {
-            "tier": verdict.stream.tier,
-            "target": scope.name if scope.kind == "target" else "",
-            "segment": scope.name if scope.kind == "segment" else "",
-            "signal": verdict.stream.signal,
-            "detector": verdict.detector,
-        }
-        page.set(VERDICT_LEVEL, labels, verdict.level.number)
-        _set_or_remove(page, STATISTIC, labels, verdict.statistic)
-        _set_or_remove(page, EFFECT, labels, verdict.effect)
-        _set_or_remove(page, THRESHOLD, labels, verdict.threshold)
-        page.set(LAST_EVALUATION, {"tier": verdict.stream.tier}, verdict.at.timestamp())
+        stream = verdict.stream
+        scope = stream.scope
+        labels = (
+            stream.tier,
+            scope.name if scope.kind == "target" else "",
+            scope.name if scope.kind == "segment" else "",
+            stream.signal,
+            verdict.detector,
+        )
+        numbers = (verdict.level.number, verdict.statistic, verdict.effect, verdict.threshold)
+        page.set_row(_OF_VERDICT, labels, numbers)
+        judged[stream.tier] = verdict.at
+    for tier, at in judged.items():
+        page.set(LAST_EVALUATION, {"tier": tier}, at.timestamp())
+
+
+def export_verdicts_in_pieces(
+    page: MetricsPage, verdicts: Iterable[Verdict], size: int
+) -> Iterator[int]:
+    """Do what `export_verdicts` does, `size` verdicts at a time, and yield how many were shown.
+
+    On the event loop the caller awaits something between two pieces. The page is whole at any
+    time: a verdict is shown with all its numbers or as it was before.
+    """
+    rest = iter(verdicts)
+    while piece := list(islice(rest, size)):
+        export_verdicts(page, piece)
+        yield len(piece)
 
 
 def _set_or_remove(

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from collector.cli.output import fail
 from collector.config import Config
+from collector.token_file import token_lines
 
 T = TypeVar("T")
 CONNECT_SECONDS = 2.0
@@ -104,7 +105,7 @@ def _token(path: Path | None) -> str:
     if path is None:
         return ""
     try:
-        lines = path.read_text(encoding="utf-8").split()
+        lines = token_lines(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         fail(f"token file {path}: cannot be read: {error}; name another with --token-file")
     if not lines:

@@ -15,10 +15,10 @@ from pydantic_core import PydanticCustomError
 from collector.config.document import Document, Tree
 from collector.config.problems import Place, nearest
 from collector.config.values import duration_seconds, host_port, http_url
+from collector.token_file import SHORTEST_TOKEN, token_lines
 from detectors.signals import SIGNALS
 
 _MAX_SECRET_BYTES = 65_536
-_SHORTEST_TOKEN = 16
 
 
 def check(document: Document) -> None:
@@ -226,10 +226,11 @@ def _tokens(document: Document) -> None:
     text = read_secret(document, ("token_file",), Path(value))
     if text is None:
         return
-    if any(len(line.strip()) < _SHORTEST_TOKEN for line in text.splitlines() if line.strip()):
+    tokens = token_lines(text)
+    if not tokens or any(len(token) < SHORTEST_TOKEN for token in tokens):
         document.report(
             ("token_file",),
-            f"tokens of at least {_SHORTEST_TOKEN} characters, one a line",
+            f"tokens of at least {SHORTEST_TOKEN} characters, one a line",
             "make one: openssl rand -hex 32",
         )
 

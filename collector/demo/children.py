@@ -37,7 +37,7 @@ async def child(
     *,
     folder: Path,
     environ: Mapping[str, str],
-    end_seconds: float = 5.0,
+    end_seconds: float = 15.0,
 ) -> AsyncIterator[Child]:
     """Run `command` in `folder`, output to `folder/NAME.log`; end it on the way out.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 from collector.sources.page import Sample
-from collector.sources.series import RawHistogram
+from collector.sources.series import RawHistogram, is_count
 
 
 @dataclass(slots=True)
@@ -53,14 +53,14 @@ def histograms(
 def _whole(key: str, pieces: _Pieces, scale: float, *, cut: bool) -> RawHistogram | None:
     bounds, counts = _in_order(pieces)
     total = pieces.total
-    if not bounds or (cut and bounds[-1] != math.inf):
+    if not bounds or bounds[0] == -math.inf or (cut and bounds[-1] != math.inf):
         return None
     if bounds[-1] == math.inf:
         total = counts[-1]
         bounds, counts = bounds[:-1], counts[:-1]
-    if total is None or pieces.sum is None or not math.isfinite(total + pieces.sum):
+    if total is None or pieces.sum is None or not is_count(abs(pieces.sum * scale)):
         return None
-    if not all(0.0 <= count < math.inf for count in (*counts, total)):
+    if not all(map(is_count, (*counts, total))):
         return None
     counts = list(accumulate(counts, max))
     if counts and counts[-1] > total:

@@ -13,6 +13,8 @@ import httpx2
 
 ACCEPT: Final = "text/plain;version=0.0.4;q=1, */*;q=0.1"
 MAX_BYTES: Final = 33_554_432
+MAX_MEMBERS: Final = 64  # of a gzip body; servers write one, a compressing proxy one a flush
+_GZIP: Final = 16 + zlib.MAX_WBITS
 _HINTS: Final[Mapping[int, str]] = {
     401: "it wants credentials for its metrics page",
     403: "it refuses its metrics page to this client",
@@ -54,6 +56,7 @@ class Outcome(StrEnum):
     HTML = "html"
     JSON = "json"
     NOT_METRICS = "not metrics"
+    UNUSABLE = "unusable"
     URL = "url"
 
 
@@ -71,6 +74,7 @@ class _Intake:
 
     max_bytes: int
     unzip: zlib._Decompress | None
+    members: int = 1
     received: int = 0
     size: int = 0
     chunks: list[bytes] = field(default_factory=list)
@@ -80,7 +84,7 @@ class _Intake:
         if self.unzip is None:
             self._keep(chunk)
         else:
-            self._unzip(chunk, self.unzip)
+            self.unzip = self._unzip(chunk, self.unzip)
         if self.received > self.max_bytes:
             raise self._too_large()
 
@@ -89,12 +93,20 @@ class _Intake:
             raise _broken_gzip(zlib.error("it ends early"))
         return Fetched(b"".join(self.chunks), cut=cut)
 
-    def _unzip(self, chunk: bytes, unzip: zlib._Decompress) -> None:
-        room = self.max_bytes - self.size + 1
-        try:
-            self._keep(unzip.decompress(chunk, room))
-        except zlib.error as error:
-            raise _broken_gzip(error) from error
+    def _unzip(self, data: bytes, unzip: zlib._Decompress) -> zlib._Decompress:
+        """Keep what `data` unpacks to; members may follow one another. Returns the open one."""
+        while data:
+            if unzip.eof:
+                self.members += 1
+                if self.members > MAX_MEMBERS:
+                    raise _broken_gzip(zlib.error(f"it has more than {MAX_MEMBERS} members"))
+                unzip = zlib.decompressobj(wbits=_GZIP)
+            try:
+                self._keep(unzip.decompress(data, self.max_bytes - self.size + 1))
+            except zlib.error as error:
+                raise _broken_gzip(error) from error
+            data = unzip.unused_data if unzip.eof else unzip.unconsumed_tail
+        return unzip
 
     def _keep(self, data: bytes) -> None:
         self.size += len(data)
@@ -159,7 +171,7 @@ def _check(response: httpx2.Response) -> None:
 
 async def _receive(response: httpx2.Response, limits: FetchLimits) -> Fetched:
     gzip = _encoding(response) in {"gzip", "x-gzip"}
-    unzip = zlib.decompressobj(wbits=31) if gzip else None
+    unzip = zlib.decompressobj(wbits=_GZIP) if gzip else None
     intake = _Intake(limits.max_bytes, unzip)
     chunks: AsyncIterator[bytes] = response.aiter_raw()
     try:

@@ -18,6 +18,7 @@ MAX_SERIES: Final = 10_000
 FORGET_AFTER_SCRAPES: Final = 720  # an hour at 5 s
 MAX_PARTS: Final = 32
 OTHER_PART: Final = "other"
+COUNT_CEILING: Final = 2.0**53  # from here on a double does not count by one, and nobody counted so
 _START_TOLERANCE_SECONDS: Final = 1.0
 
 
@@ -57,6 +58,11 @@ class _Merged:
     sum: float = 0.0
     observed: float = 0.0  # as total, but it outlives a change of bounds
     last: dict[str, tuple[RawHistogram, int]] = field(default_factory=dict)
+
+
+def is_count(value: float) -> bool:
+    """Whether a page's number can be a count: one that cannot would stay in every sum after it."""
+    return 0.0 <= value < COUNT_CEILING  # false for NaN
 
 
 class Ledger:

@@ -17,7 +17,7 @@ from collector.sources.buckets import histograms
 from collector.sources.engines import PROCESS_START, Alias, Engine, Row, Term
 from collector.sources.keys import Series
 from collector.sources.page import Page, Sample, Skip
-from collector.sources.series import Ledger, Point
+from collector.sources.series import Ledger, Point, is_count
 from collector.sources.versions import version_span
 from detectors.records import Absence, Histogram, Identity
 from detectors.signals import SIGNALS, Kind
@@ -27,7 +27,6 @@ _SCALARS: Final = frozenset({"", "counter", "gauge", "info", "stateset", "unknow
 _HISTOGRAMS: Final = frozenset({"", "histogram", "unknown", "untyped"})
 _SENTINEL_FROM, _SENTINEL_TO = 2_147_483_632, 2_147_483_647
 _SENTINEL_ABOVE: Final = 140_737_488_355_328.0
-_COUNTER_CEILING: Final = 9.2e18
 
 
 @dataclass(slots=True)
@@ -223,7 +222,7 @@ def _take_counter(row: Row, alias: Alias, look: _Look) -> Absence | None:
     points: list[Point] = []
     for term in alias.terms:
         for series, value in _merged(term, _chosen(term, look)):
-            if not 0.0 <= value < _COUNTER_CEILING:  # also false for NaN
+            if not is_count(value * alias.scale):
                 look.out.skipped[Skip.UNUSABLE] += 1
                 continue
             part = series.labels.get(term.part_label, "") if term.part_label else term.part
@@ -250,7 +249,11 @@ def _take_gauge(row: Row, alias: Alias, look: _Look) -> Absence | None:
         if not below:  # unknown or 0
             return Absence.UNUSABLE
         value /= below
-    look.out.values[row.signal] = value * alias.scale
+    value *= alias.scale
+    if not value < _SENTINEL_ABOVE:  # a denominator next to nothing
+        look.out.skipped[Skip.UNUSABLE] += 1
+        return Absence.UNUSABLE
+    look.out.values[row.signal] = value
     return None
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import count
 
 import numpy as np
 import pytest
 
+from collector import baselines
 from collector.baselines import AUTO_AUTHOR, BaselineKeeper
+from collector.health import Health
 from collector.state import Lane, State
 from detectors.baseline import Baseline, Stage, make_baseline, promoted
 from detectors.records import TIER_SCOPE, Tick
@@ -40,13 +44,16 @@ class Shelf:
 
 
 def a_state() -> State:
-    return State(tick_seconds=5.0, started=START, monotonic_seconds=0.0)
+    moments = count(0.0, 1.0)
+    return State(tick_seconds=5.0, now=lambda: START, monotonic=lambda: next(moments))
 
 
 def a_keeper(
     state: State, shelf: Shelf, *, auto: bool = False, needed: int = 100
 ) -> BaselineKeeper:
-    keeper = BaselineKeeper(state=state, store=shelf, now=lambda: START + timedelta(hours=1))
+    keeper = BaselineKeeper(
+        state=state, store=shelf, now=lambda: START + timedelta(hours=1), health=Health()
+    )
     keeper.configure(auto_promote={"chat": auto}, needed={"chat": needed})
     return keeper
 
@@ -54,11 +61,10 @@ def a_keeper(
 async def collect(state: State, shelf: Shelf, requests: int) -> None:
     """Count `requests` and store their ticks, as the service does."""
     rng = np.random.default_rng(requests)
-    for number in range(4):
+    for _ in range(4):
         values = rng.lognormal(5, 1, requests // 4)
         state.count(a_batch({"prompt_tokens": list(values)}, segment=""))
-        closed = state.close_tick(START + timedelta(seconds=5 * (number + 1)), 5.0 * (number + 1))
-        for tick in closed:
+        for tick in state.close_tick():
             shelf.ticks.setdefault((tick.tier, tick.scope, tick.variant), []).append(tick)
 
 
@@ -68,7 +74,7 @@ async def test_too_few_requests_make_no_baseline_and_show_their_progress() -> No
     await collect(state, shelf, 80)
 
     made = await keeper.look()
-    (panel,) = state.panels([], START)
+    (panel,) = state.panels([])
 
     assert made == []
     assert panel.progress.tolist() == [80]
@@ -103,6 +109,39 @@ async def test_a_baseline_is_made_only_of_what_the_store_really_has() -> None:
 
     assert made == []
     assert state.progress(LANE) == 30
+
+
+async def test_a_lane_without_any_signal_holds_up_no_other() -> None:
+    state, shelf = a_state(), Shelf()
+    keeper = a_keeper(state, shelf)
+    for _ in range(150):
+        state.count(a_batch({}, segment="", variant="a-first"))
+    state.count(replace(a_batch({}, segment="", variant="a-first"), size=200))
+    for tick in state.close_tick():
+        shelf.ticks.setdefault((tick.tier, tick.scope, tick.variant), []).append(tick)
+    await collect(state, shelf, 120)
+
+    made = await keeper.look()
+
+    assert [baseline.variant for baseline in made] == ["v1"]
+
+
+async def test_making_a_baseline_does_not_hold_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+    whole = baselines.make_baseline
+
+    def watched(ticks: Sequence[Tick], *, made_at: datetime, provenance: str) -> Baseline:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return whole(ticks, made_at=made_at, provenance=provenance)
+
+    monkeypatch.setattr(baselines, "make_baseline", watched)
+    state, shelf = a_state(), Shelf()
+    keeper = a_keeper(state, shelf)
+    await collect(state, shelf, 120)
+
+    await keeper.look()
+
+    assert threads == [False]
 
 
 async def test_a_restart_goes_on_collecting_where_it_was() -> None:

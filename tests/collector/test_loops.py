@@ -10,7 +10,7 @@ import pytest
 
 from collector.health import Health
 from collector.logs import Lines
-from collector.loops import Every, LoopLag, repeat
+from collector.loops import Every, LoopLag, keep_running, repeat
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +66,22 @@ async def test_a_turn_that_takes_too_long_costs_turns_and_is_not_made_up_for() -
 
     assert done == [5.0, 17.0, 29.0]
     assert min(clock.slept) >= 0.0
+
+
+async def test_work_that_should_never_end_is_started_again_and_counted() -> None:
+    clock, health, started = Clock(2), Health(), []
+
+    async def dying() -> None:
+        started.append(clock.now)
+        msg = "unexpected"
+        raise RuntimeError(msg)
+
+    with pytest.raises(asyncio.CancelledError):
+        await keep_running("webhooks", dying, health=health, sleep=clock.sleep)
+
+    assert started == [0.0, 1.0, 2.0]
+    assert health.conditions["webhooks"].failures == 3
+    assert "unexpected" in health.conditions["webhooks"].problem
 
 
 async def test_the_lag_of_the_loop_is_its_worst_since_it_was_asked() -> None:

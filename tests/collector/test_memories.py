@@ -21,7 +21,7 @@ FULL = {"kv_cache_usage_ratio": 0.99, "requests_waiting": 9.0, "requests_running
 
 
 def a_state() -> State:
-    return State(tick_seconds=5.0, started=START, monotonic_seconds=0.0)
+    return State(tick_seconds=5.0, now=lambda: START, monotonic=lambda: 0.0)
 
 
 def memories(folder: Path, state: State, *, seconds: float, monotonic: float = 100.0) -> Memories:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import pytest
 
@@ -78,7 +77,7 @@ class Recording:
 
 def a_pipeline(health: Health, *actions: Recording) -> Pipeline:
     pipeline = Pipeline(
-        state=State(tick_seconds=5.0, started=START, monotonic_seconds=1000.0),
+        state=State(tick_seconds=5.0, now=lambda: START, monotonic=lambda: 1000.0),
         actions=actions,
         health=health,
     )
@@ -109,7 +108,8 @@ async def test_generations_are_judged_when_their_tick_closes() -> None:
 
     pipeline.take_batch(a_batch({"prompt_tokens": [5.0]}, segment=""))
     assert good.taken == []
-    ticks, verdicts = await pipeline.close_tick(START + timedelta(seconds=5), 1005.0)
+    ticks = pipeline.state.close_tick()
+    verdicts = await pipeline.judge(ticks)
 
     assert [tick.requests for tick in ticks] == [1]
     assert good.taken == verdicts

@@ -51,6 +51,7 @@ def a_panel(
         tier="chat",
         number=number,
         start=START + timedelta(seconds=5 * number),
+        monotonic_seconds=1005.0 + 5.0 * number,
         duration_seconds=5.0,
         streams=tuple(
             Stream("chat", scope, name, "v1") for scope, name in zip(scopes, named, strict=True)

@@ -46,6 +46,24 @@ def test_a_failed_scrape_leaves_the_count_as_it_was() -> None:
     assert found[1].cause == "logits_corrupted"
 
 
+def test_only_watched_time_ends_the_hold_of_a_corrupted_request() -> None:
+    detector = CorruptedConfig(hold_seconds=60).build()
+    memory = detector.start()
+    for reading in (counted(0), counted(1, 5), a_reading(problem="timed out", seconds=10)):
+        memory, _ = detector.step(memory, reading)
+    found = []
+
+    for reading in (counted(1, 500), counted(1, 550)):
+        memory, (verdict,) = detector.step(memory, reading)
+        found.append(verdict.level)
+    memory = detector.load(detector.save(memory))
+    for reading in (counted(1, 5_000), counted(1, 5_015)):
+        memory, (verdict,) = detector.step(memory, reading)
+        found.append(verdict.level)
+
+    assert found == [Level.CRITICAL, Level.CRITICAL, Level.CRITICAL, Level.OK]
+
+
 def down(readings: list[Reading]) -> list[Level]:
     return [verdict.level for verdict in judged(DownConfig().build(), readings)]
 

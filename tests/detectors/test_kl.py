@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from detectors.baseline import SignalBaseline
 from detectors.kl import Kl, KlConfig
+from detectors.ks import KsConfig
 from detectors.records import FloatArray, Level, Verdict
 from tests.detectors.panels import a_baseline, panels_of
 
@@ -113,6 +117,54 @@ def test_answers_that_became_all_the_same_do() -> None:
 
     assert found[-1][0].level is Level.CRITICAL
     assert found[-1][0].evidence == 300.0
+
+
+def test_one_tick_of_other_answers_raises_nothing_and_two_do() -> None:
+    known = reference(np.random.default_rng(25).normal(4.2, 0.9, 20_000))
+
+    found = run(KlConfig().build(), [[np.full(300, 9.0)]] * 2, [known])
+
+    assert [vs[0].level for vs in found] == [Level.OK, Level.CRITICAL]
+    assert found[0][0].details["breached"] == 1.0
+    assert found[0][0].reason.endswith(", 1 of 2 ticks in a row")
+
+
+def test_a_baseline_of_three_answers_knows_nothing_and_says_so() -> None:
+    three = a_baseline(np.full(3, 4.2), signal=SIGNAL, ticks=3).signals[SIGNAL]
+
+    found = run(KlConfig().build(), [[np.full(300, 9.0)]] * 3, [three])
+
+    assert {vs[0].level for vs in found} == {Level.UNKNOWN}
+    assert found[-1][0].reason.startswith("3 requests in the baseline, too few at design effect 1")
+    assert found[-1][0].cause == "baseline_missing"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.integers(200, 1000), st.floats(1, 60))
+def test_a_complete_change_is_either_raised_or_unknown_and_never_ok(
+    known: int, live: int, effect: float
+) -> None:
+    old = replace(
+        a_baseline(np.full(known, 4.2), signal=SIGNAL, ticks=1).signals[SIGNAL],
+        design_effect=effect,
+    )
+
+    ((verdict,),) = run(KlConfig(persistence=1).build(), [[np.full(live, 9.0)]], [old])
+
+    assert verdict.level in {Level.CRITICAL, Level.UNKNOWN}
+
+
+def test_ks_and_kl_state_the_same_psi_of_the_same_counts() -> None:
+    rng = np.random.default_rng(26)
+    known = reference(rng.normal(4.2, 0.9, 20_000))
+    panel = next(panels_of([[rng.normal(4.6, 0.9, 800)]], [known], signal=SIGNAL))
+    by_kl, by_ks = KlConfig().build(), KsConfig(side="output").build()
+
+    (one,) = by_kl.step(by_kl.start(), panel)[1]
+    (other,) = by_ks.step(by_ks.start(), panel)[1]
+
+    assert one.effect == other.effect
+    assert one.effect == pytest.approx((0.4 / 0.9) ** 2, rel=0.25)  # of two shifted normals
 
 
 def test_only_output_signals_are_taken() -> None:

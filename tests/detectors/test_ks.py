@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from scipy.special import kolmogorov
 
 from detectors.baseline import SignalBaseline, Stage
 from detectors.ks import Ks, KsConfig, ks_evidence
-from detectors.records import FloatArray, Level, Verdict
+from detectors.records import FloatArray, Level, Panel, Verdict
 from detectors.signals import grid_of
 from tests.detectors.panels import SIGNAL, a_baseline, a_panel, panels_of
 
@@ -43,6 +44,13 @@ def run(
         memory, verdicts = detector.step(memory, panel)
         found.append(verdicts)
     return found
+
+
+def steps(detector: Ks, panels: Sequence[Panel]) -> Iterator[tuple[Verdict, ...]]:
+    memory = detector.start()
+    for panel in panels:
+        memory, verdicts = detector.step(memory, panel)
+        yield verdicts
 
 
 def snapped(values: FloatArray) -> FloatArray:
@@ -122,10 +130,10 @@ def test_the_reason_says_what_share_moved_where() -> None:
     was = rng.uniform(0, 0.2, 20_000)
     now = np.where(np.arange(1000) < 380, 0.6, rng.uniform(0, 0.2, 1000))
 
-    ((verdict,),) = run(KsConfig().build(), [[now]], [reference(was)])
+    (verdict,), (again,) = run(KsConfig().build(), [[now], [now]], [reference(was)])
 
-    assert verdict.reason == (
-        "P(prompt_json_ratio > 0.2): baseline 0 %, live 38 %, 1,000 requests; "
+    assert again.reason == (
+        "P(prompt_json_ratio > 0.2): baseline 0 %, live 38 %, 2,000 requests; "
         "KS distance 0.38, raised from 0.1"
     )
     assert verdict.details["live_above_ratio"] == pytest.approx(0.38)
@@ -148,10 +156,10 @@ def test_a_candidate_informs_and_a_promotion_makes_the_same_drift_critical() -> 
         memory, (verdict,) = detector.step(memory, panel)
         levels.append(verdict.level)
 
-    assert levels == [Level.WARNING] * 4 + [Level.CRITICAL]
+    assert levels == [Level.OK, *[Level.WARNING] * 3, Level.CRITICAL]
 
 
-def test_one_tick_of_drift_warns_and_two_raise() -> None:
+def test_one_tick_of_drift_raises_nothing_and_two_do() -> None:
     rng = np.random.default_rng(12)
 
     found = run(
@@ -160,7 +168,22 @@ def test_one_tick_of_drift_warns_and_two_raise() -> None:
         [reference(rng.beta(2, 5, 20_000))],
     )
 
-    assert [vs[0].level for vs in found] == [Level.WARNING, Level.CRITICAL, Level.CRITICAL]
+    assert [vs[0].level for vs in found] == [Level.OK, Level.CRITICAL, Level.CRITICAL]
+    assert found[0][0].details["breached"] == 1.0
+    assert found[0][0].reason.endswith(", 1 of 2 ticks in a row")
+    assert "ticks in a row" not in found[1][0].reason
+
+
+def test_where_one_tick_is_asked_for_one_tick_raises() -> None:
+    rng = np.random.default_rng(12)
+
+    ((verdict,),) = run(
+        KsConfig(persistence=1).build(),
+        [[rng.beta(6, 3, 300)]],
+        [reference(rng.beta(2, 5, 20_000), stage=Stage.CANDIDATE)],
+    )
+
+    assert verdict.level is Level.WARNING
 
 
 def test_a_raised_drift_clears_when_traffic_is_as_before() -> None:
@@ -180,11 +203,12 @@ def test_ticks_without_requests_neither_raise_nor_clear() -> None:
 
     found = run(
         KsConfig().build(),
-        [[rng.beta(6, 3, 300)], [nothing], [nothing], [nothing]],
+        [[rng.beta(6, 3, 300)], [nothing], [nothing], [rng.beta(6, 3, 300)], [nothing]],
         [reference(rng.beta(2, 5, 20_000))],
     )
 
-    assert [vs[0].level for vs in found] == [Level.WARNING] * 4
+    assert [vs[0].level for vs in found] == [Level.OK] * 3 + [Level.CRITICAL] * 2
+    assert found[2][0].reason.endswith(", 1 of 2 ticks in a row")
 
 
 def test_without_a_baseline_the_verdict_says_how_far_collection_is() -> None:
@@ -220,11 +244,88 @@ def test_a_design_effect_takes_evidence_away() -> None:
     bursty = replace(plain, design_effect=10.0)
     now = rng.beta(3, 5, 500)
 
-    ((first, second),) = run(KsConfig().build(), [[now, now]], [plain, bursty])
+    _, (first, second) = run(KsConfig().build(), [[now, now]] * 2, [plain, bursty])
 
-    assert first.level is Level.WARNING
+    assert first.level is Level.CRITICAL
     assert second.level is Level.OK
     assert first.statistic == second.statistic
+    assert "raised from 0.1 with evidence 8, has 2." in second.reason
+
+
+def test_a_baseline_of_three_requests_knows_nothing_and_says_so() -> None:
+    three = reference(np.full(3, 0.1), ticks=3)
+    far = np.full(400, 0.9)
+
+    found = run(KsConfig().build(), [[far]] * 3, [three])
+
+    assert {vs[0].level for vs in found} == {Level.UNKNOWN}
+    assert found[-1][0].reason == (
+        "3 requests in the baseline, too few at design effect 1: "
+        "a complete change would have evidence 2.3, raised from 8"
+    )
+    assert found[-1][0].cause == "baseline_missing"
+
+
+def test_a_window_that_is_worth_too_little_knows_nothing_and_says_so() -> None:
+    rng = np.random.default_rng(18)
+    bursty = replace(reference(rng.beta(2, 5, 20_000)), design_effect=40.0)
+
+    ((verdict,),) = run(KsConfig().build(), [[np.full(300, 0.99)]], [bursty])
+
+    assert verdict.level is Level.UNKNOWN
+    assert verdict.reason.startswith("300 requests in the window, too few at design effect 40")
+    assert verdict.cause == "input_drift"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.integers(200, 1000), st.floats(1, 60))
+def test_a_complete_change_is_either_raised_or_unknown_and_never_ok(
+    known: int, live: int, effect: float
+) -> None:
+    old = replace(reference(np.full(known, 0.1), ticks=1), design_effect=effect)
+
+    ((verdict,),) = run(KsConfig(persistence=1).build(), [[np.full(live, 0.9)]], [old])
+
+    assert verdict.level in {Level.CRITICAL, Level.UNKNOWN}
+
+
+def test_a_stream_that_cannot_be_judged_any_more_stays_as_it_was() -> None:
+    rng = np.random.default_rng(19)
+    known = reference(rng.beta(2, 5, 20_000))
+    poor = replace(known, design_effect=90.0)  # of the same id: nothing else tells them apart
+    detector = KsConfig().build()
+    memory = detector.start()
+    levels = []
+
+    for number, used in enumerate([known] * 2 + [poor] * 4 + [known]):
+        drifted = rng.beta(6, 3, 300) if number < 2 else rng.beta(2, 5, 250)
+        memory, (verdict,) = detector.step(
+            memory, a_panel([GRID.count(drifted)], [used], number=number)
+        )
+        levels.append(verdict.level)
+
+    assert levels[1] is Level.CRITICAL
+    assert levels[2:6] == [Level.UNKNOWN] * 4
+    assert levels[6] is Level.CRITICAL, "calm that nobody could judge clears nothing"
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=2), -timedelta(days=1)], ids=["on", "back"])
+def test_a_clock_that_is_set_changes_no_window(jump: timedelta) -> None:
+    rng = np.random.default_rng(20)
+    known = reference(rng.beta(2, 5, 20_000))
+    panels = [
+        a_panel([GRID.count(rng.beta(2, 5, 100))], [known], number=number) for number in range(900)
+    ]
+    set_in_between = [
+        replace(panel, start=panel.start + jump) if panel.number >= 5 else panel for panel in panels
+    ]
+
+    plain, jumped = (
+        [verdict.samples for (verdict,) in steps(KsConfig().build(), given)]
+        for given in (panels, set_in_between)
+    )
+
+    assert jumped == plain
 
 
 def test_a_flag_that_never_was_set_and_now_is_drifts() -> None:

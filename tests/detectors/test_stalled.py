@@ -117,6 +117,26 @@ def test_time_without_usable_scrapes_does_not_count() -> None:
     assert found[-1].statistic == 20.0
 
 
+def test_time_while_fusewire_was_not_running_does_not_count() -> None:
+    detector = StalledConfig().build()
+    memory = detector.start()
+    for reading in (scrape(0, made=400), scrape(5), scrape(10)):
+        memory, _ = detector.step(memory, reading)
+
+    memory = detector.load(detector.save(memory))
+    levels = []
+    for seconds in (200, 205, 250, 260):
+        memory, (verdict,) = detector.step(memory, scrape(seconds))
+        levels.append((verdict.level, verdict.statistic))
+
+    assert levels == [
+        (Level.OK, 5.0),
+        (Level.OK, 10.0),
+        (Level.WARNING, 55.0),
+        (Level.CRITICAL, 65.0),
+    ]
+
+
 def test_failed_scrapes_in_between_do_not_hide_a_stall() -> None:
     readings = []
     for i in range(40):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.server
 import json
@@ -16,10 +17,25 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 READY_SECONDS = 40.0
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "tests" / "fixtures" / "metrics"
+CALM = (PAGES / "vllm-0.32.0-idle.txt").read_bytes()
+KEY = base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
+FAST = """
+    breaker:
+      breach_n: 2
+      breach_m: 3
+      open_base_seconds: 2
+      open_cap_seconds: 4
+      ramp_evaluations: 1
+      shed_step: 0.4
+      warmup_seconds: 0
+      lease_seconds: 6
+      renew_seconds: 1
+"""
 
 
 @dataclass
@@ -106,6 +122,11 @@ class Serving:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def list(self, path: str) -> list[dict[str, Any]]:
+        found = self.get(path)
+        assert isinstance(found, list)
+        return found
+
     def breaker(self, target: str = "") -> dict[str, object]:
         rows = self.get("/v1/breakers")
         assert isinstance(rows, list)
@@ -187,3 +208,69 @@ def until(condition: Callable[[], object], *, seconds: float) -> None:
             raise AssertionError(f"not seen within {seconds} s: last {found!r}")
         time.sleep(0.05)
         found = condition()
+
+
+def configure(
+    folder: Path, engines: list[Engine], *, mode: str = "enforce", more: str = ""
+) -> None:
+    """Write a configuration with quick times into `folder`."""
+    targets = "\n".join(
+        f"      - {{id: {name}, url: '{found.url}'}}"
+        for name, found in zip("abc", engines, strict=False)
+    )
+    (folder / "fusewire.yaml").write_text(
+        f"listen: 127.0.0.1:0\nmode: {mode}\nscrape_interval: 200ms\ntick: 500ms\n"
+        f"tiers:\n  chat:\n    segments: [search]\n    targets:\n{targets}{FAST}{more}"
+    )
+
+
+@dataclass
+class Receiver:
+    """A webhook endpoint that keeps what it is sent."""
+
+    url: str = ""
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+    @property
+    def types(self) -> list[str]:
+        return [json.loads(body)["type"] for _, body in list(self.got)]
+
+    def last(self, target: str) -> dict[str, object]:
+        """Return the newest state of a target that came, by (epoch, seq)."""
+        states = [json.loads(body)["data"] for _, body in list(self.got)]
+        mine = [state for state in states if (state["target"] or {}).get("id") == target]
+        found: dict[str, object] = max(mine, key=lambda s: (s["epoch"], s["seq"]), default={})
+        return found
+
+
+@contextlib.contextmanager
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            found.got.append(({k.lower(): v for k, v in self.headers.items()}, body))
+            data = json.loads(body)["data"]
+            answer = json.dumps(
+                {"applied": True, "epoch": data["epoch"], "seq": data["seq"], "enforcer": "test"}
+            ).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            return
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.url = f"http://127.0.0.1:{server.server_address[1]}/hooks"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -211,7 +211,7 @@ async def test_the_status_page_shows_the_tier_and_forbids_scripts(asked: Asked) 
 async def test_the_audit_holds_and_lists_what_was_done(asked: Asked) -> None:
     await asked.client.post("/v1/breakers/chat/a/override", json=OPEN)
 
-    audit = (await asked.client.get("/v1/audit")).json()
+    audit = (await asked.client.get("/v1/audit?verify=true")).json()
     rows = (await asked.client.get("/v1/transitions?tier=chat&limit=1")).json()
 
     assert audit["holds"] is True
