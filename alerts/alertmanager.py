@@ -21,6 +21,8 @@ from alerts.rules import ALERT_OF_CAUSE
 
 LISTED_FINDINGS = 5  # in the description; the rest is counted
 RESOLVED_KEPT = 1_000
+LEAST_ENDS_AFTER_SECONDS = 240.0
+RESENDS_AHEAD = 4
 PROBLEM_CHARACTERS = 200
 
 Outcome: TypeAlias = Callable[[str, str], None]
@@ -32,16 +34,22 @@ class PushSettings:
     """Where and how to push; `members` are base URLs (`http://alertmanager:9093`).
 
     `controller` is a label, so that two Fusewires do not resolve each other's alerts. `link` is
-    the address of this service for people. `runbooks` as in `RuleSettings`.
+    the address of this service for people. `runbooks` as in `RuleSettings`. `resend_seconds` is
+    how often the caller pushes: what fires is good for four of them, and for four minutes at least.
     """
 
     members: tuple[str, ...]
     controller: str
     link: str
     runbooks: str = "docs/runbooks"
-    ends_after_seconds: float = 240.0
+    resend_seconds: float = 60.0
     resolved_for_seconds: float = 900.0
     timeout_seconds: float = 5.0
+
+    @property
+    def ends_after_seconds(self) -> float:
+        """How far ahead an alert that fires ends: lost pushes must not resolve it."""
+        return max(LEAST_ENDS_AFTER_SECONDS, RESENDS_AHEAD * self.resend_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ class Pushed:
 
 
 class Pusher:
-    """Sends what fires and what was resolved lately; the caller calls `push` every 30 s.
+    """Sends what fires and what was resolved lately, each time the caller calls `push`.
 
     `on_outcome` is told (member, "ok" or "failed") for each attempt.
     """
@@ -118,8 +126,8 @@ def render_alerts(
 ) -> bytes:
     """Return the body of `POST /api/v2/alerts`: `resolved` are alerts with the moment they ended.
 
-    `startsAt` never moves; `endsAt` of what fires lies `ends_after_seconds` ahead, so that one
-    lost push does not resolve it.
+    `startsAt` never moves; `endsAt` of what fires lies `ends_after_seconds` ahead, so that
+    lost pushes do not resolve it.
     """
     firing_until = now + timedelta(seconds=settings.ends_after_seconds)
     rows = [_alert(alert, firing_until, settings) for alert in active]

@@ -130,7 +130,7 @@ def _as_yaml(rule: AlertRule, settings: RuleSettings) -> dict[str, object]:
 
 
 def _drift(name: str, side: Side) -> AlertRule:
-    """Return the rule of one side; the evidence is sequential already, so it waits for nothing."""
+    """Return the rule of one side; a drift has lasted when its verdict says so: no `for` on top."""
     signals = "|".join(row.name for row in REQUEST_SIGNALS if row.side == side)
     selector = f'{VERDICT_LEVEL.name}{{signal=~"{signals}"}}'
     listed = (

@@ -16,7 +16,7 @@ from typing import Protocol
 from collector.health import Health
 from collector.state import Lane, State
 from detectors.baseline import Baseline, Stage, make_baseline, promoted, sufficient
-from detectors.records import Tick
+from detectors.records import Scope, Tick
 
 _LOG = logging.getLogger(__name__)
 AUTO_AUTHOR = "auto_promote"
@@ -66,6 +66,12 @@ class BaselineKeeper:
             if baseline.stage is not Stage.RETIRED:
                 self._use(baseline)
         self._counted = dict(await self._store.count_requests())
+        newest: dict[tuple[str, Scope], Baseline] = {}
+        for baseline in sorted(self._state.baselines.values(), key=lambda known: known.made_at):
+            newest[baseline.tier, baseline.scope] = baseline
+        for baseline in newest.values():
+            if baseline.tier in self._needed:
+                self._state.expect(baseline)
 
     def _use(self, baseline: Baseline) -> None:
         """An active baseline beats a candidate, a newer one an older one of the same stage."""

@@ -11,6 +11,7 @@ from collector.health import Condition
 from collector.ingest.records import Decoded
 from collector.parts import Parts, Reloaded
 from collector.sources.scrape import ScrapeSource
+from detectors.records import Scope
 from exporters.catalog import (
     BASELINE_MADE,
     BASELINE_PROGRESS,
@@ -117,16 +118,23 @@ def show_parts(parts: Parts) -> None:
     page, controller = parts.page, parts.controller
     page.set(JOURNAL_WRITABLE, {}, float(controller.journal_writable))
     page.set(JOURNAL_FAILURES, {}, controller.journal_failures)
-    for lane in parts.state.live_lanes():
-        tier, scope, _ = lane
-        if tier not in parts.tiers:
-            continue
-        labels = {"tier": tier, "segment": scope.name}
-        baseline = parts.state.baselines.get(lane)
-        if baseline is None:
-            needed = parts.tiers[tier].baseline_requests
-            page.set(BASELINE_PROGRESS, labels, min(parts.state.progress(lane) / needed, 1.0))
-        else:
-            page.set(BASELINE_PROGRESS, labels, 1.0)
-            page.set(BASELINE_REQUESTS, labels, baseline.requests)
-            page.set(BASELINE_MADE, labels, baseline.made_at.timestamp())
+    for tier, scope in {lane[:2] for lane in parts.state.lanes}:
+        if tier in parts.tiers:
+            _show_baseline(parts, tier, scope)
+
+
+def _show_baseline(parts: Parts, tier: str, scope: Scope) -> None:
+    """Show the newest baseline among the variants of a scope, or how far the furthest one is."""
+    page, state = parts.page, parts.state
+    labels = {"tier": tier, "segment": scope.name}
+    lanes = [lane for lane in state.lanes if lane[:2] == (tier, scope)]
+    made = [state.baselines[lane] for lane in lanes if lane in state.baselines]
+    if not made:
+        needed = parts.tiers[tier].baseline_requests
+        furthest = max(state.progress(lane) for lane in lanes)
+        page.set(BASELINE_PROGRESS, labels, min(furthest / needed, 1.0))
+        return
+    newest = max(made, key=lambda baseline: baseline.made_at)
+    page.set(BASELINE_PROGRESS, labels, 1.0)
+    page.set(BASELINE_REQUESTS, labels, newest.requests)
+    page.set(BASELINE_MADE, labels, newest.made_at.timestamp())

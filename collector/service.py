@@ -197,11 +197,9 @@ class Service:
 
     def _forget_idle(self) -> None:
         """Let go of variants that another one has replaced."""
-        for tier, scope, variant in self.parts.state.forget_idle():
-            lane = (tier, scope, variant)
-            self.parts.newest.forget(
-                lambda stream, lane=lane: (stream.tier, stream.scope, stream.variant) == lane
-            )
+        gone = set(self.parts.state.forget_idle())
+        if gone:
+            self.parts.newest.forget(lambda s: (s.tier, s.scope, s.variant) in gone)
 
     async def _store_ticks(self) -> None:
         """Write ticks; while the store fails keep the newest, and count what is let go."""

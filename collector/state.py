@@ -300,6 +300,15 @@ class State:
         self._baselines[(baseline.tier, baseline.scope, baseline.variant)] = baseline
         self._layouts.pop(baseline.tier, None)
 
+    def expect(self, baseline: Baseline) -> None:
+        """Lay out the lane of a baseline before its first request, so that silence is told."""
+        lane = (baseline.tier, baseline.scope, baseline.variant)
+        if lane not in self._lanes:
+            moment = self._monotonic()
+            known = self._new_lane(lane, moment, moment)
+            if known is not None:
+                known.signals.update(baseline.signals)
+
     def need(self, tier: str, requests: int) -> None:
         """Say how many requests a first baseline of `tier` needs."""
         self._needed[tier] = requests

@@ -13,6 +13,7 @@ from detectors.saved import mark_of, pack, unpack
 
 CAUSE = "queue_growing"
 FEWEST = 3  # scrapes, for a slope to mean something
+LEAST_GAIN = 1.0  # requests over the ring: less is a queue that stands still
 _VERSION = 1  # of the memory's layout
 
 
@@ -78,6 +79,7 @@ class _Facts:
     waiting: float
     running: float
     growth_per_second: float | None  # requests a second, least squares; None with under 3 samples
+    gained: float  # requests over the ring, by that slope
     rising: bool  # the newest scrape is not below the one before
     wait_seconds: float | None  # mean over requests that left the queue within the ring
 
@@ -153,7 +155,7 @@ class QueueGrowth:
     def _growing(self, facts: _Facts) -> bool:
         growth = facts.growth_per_second
         is_long = facts.waiting >= self._long_from(facts)
-        return is_long and facts.rising and growth is not None and growth > 0
+        return is_long and facts.rising and growth is not None and facts.gained >= LEAST_GAIN
 
     def _slow(self, facts: _Facts) -> bool:
         seconds = facts.wait_seconds
@@ -209,10 +211,12 @@ def _facts(samples: tuple[Sample, ...], running: float) -> _Facts:
     """Return what the ring says; `samples` holds at least one, the newest last."""
     newest = samples[-1]
     before = samples[-2] if len(samples) > 1 else newest
+    slope = _slope(samples) if len(samples) >= FEWEST else None
     return _Facts(
         waiting=newest.waiting,
         running=running,
-        growth_per_second=_slope(samples) if len(samples) >= FEWEST else None,
+        growth_per_second=slope,
+        gained=slope * (newest.seconds - samples[0].seconds) if slope is not None else 0.0,
         rising=newest.waiting >= before.waiting,
         wait_seconds=_mean_wait(samples),
     )
@@ -224,7 +228,9 @@ def _slope(samples: tuple[Sample, ...]) -> float | None:
     spread = sum((sample.seconds - center) ** 2 for sample in samples)
     if spread <= 0:
         return None
-    return sum((sample.seconds - center) * sample.waiting for sample in samples) / spread
+    first = samples[0].waiting  # subtracted, so that a queue that stands still is exactly 0
+    covariance = sum((sample.seconds - center) * (sample.waiting - first) for sample in samples)
+    return covariance / spread
 
 
 def _mean_wait(samples: tuple[Sample, ...]) -> float | None:

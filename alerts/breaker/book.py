@@ -7,7 +7,7 @@ machine would have done is audited as a dry run, and nothing is delivered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -17,6 +17,7 @@ from alerts.breaker.journal import Journal, JournalError
 from alerts.breaker.ledger import Ledger
 from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.payload import Facts, Route, deliveries
+from alerts.breaker.pools import Pools
 from alerts.breaker.records import Breaker, Entry, Key, Mode, State, Transition
 
 RETIRED_MOST = 10_000
@@ -44,7 +45,10 @@ class Move:
 
 
 class Book:
-    """Holds every breaker; callers hold the controller's lock around what changes it."""
+    """Holds every breaker; callers hold the controller's lock around what changes it.
+
+    `machines` is changed through `put`, `add` and `drop` only: `pools` is its index.
+    """
 
     def __init__(  # noqa: PLR0913  # all named, and called by the controller only
         self,
@@ -62,8 +66,10 @@ class Book:
         self.ledger = Ledger(journal)
         self.controller = controller
         self.machines: dict[Key, Breaker] = {}
+        self.pools = Pools()
         self.epoch = 0
         self.rev = 0
+        self.closed = False
         self._retired: dict[Key, Breaker] = {}
         self._now = now
         self._rng = rng
@@ -75,14 +81,23 @@ class Book:
         self.epoch = epoch
         self.rev = epoch * REVS_PER_EPOCH
 
+    def put(self, breaker: Breaker) -> None:
+        """Hold this state of a breaker from now on."""
+        self.machines[breaker.key] = breaker
+        self.pools.note(breaker)
+
     def add(self, key: Key, known: Breaker | None = None) -> None:
         """Hold a breaker from now on; `known` is its persisted state, if there is one."""
         before = known or self._retired.pop(key, None)
-        self.machines[key] = replace(before or Breaker(key), epoch=self.epoch)
+        self.put(replace(before or Breaker(key), epoch=self.epoch))
 
     def drop(self, key: Key) -> None:
-        """Hold a breaker no longer, but remember how far its `seq` came."""
-        self._retired[key] = self.machines.pop(key)
+        """Hold a breaker no longer, but remember how far its `seq` came, and nothing else.
+
+        What a shadow would have withheld must not come into force when its tier is enforced.
+        """
+        self._retired[key] = fresh(self.machines.pop(key))
+        self.pools.forget(key)
         while len(self._retired) > RETIRED_MOST:
             del self._retired[next(iter(self._retired))]
 
@@ -110,36 +125,47 @@ class Book:
         if not moves:
             return True
         entries = [self._entry(move) for move in moves]
+        if not (self.ledger.writable or must_be_durable):
+            return not self._let_back(moves, entries)
         try:
-            await self.ledger.write(entries)
+            await self.ledger.write(entries, anyway=True)
+        except asyncio.CancelledError:  # the transaction ends without whoever asked for it
+            self._use_up(moves)
+            raise
         except JournalError:
             if must_be_durable:
+                self._use_up(moves)
                 raise
-            return self._let_back(moves, entries)
+            refused = self._let_back(moves, entries)
+            self._use_up(refused)
+            return not refused
         for move, entry in zip(moves, entries, strict=True):
-            self._put(move, entry)
+            self._take(move, entry)
         self.tell()
         return True
 
     async def note(self, transition: Transition) -> None:
-        """Audit something that changed no breaker."""
+        """Audit something that changed no breaker; later, if the journal cannot be written."""
         breaker = self.public(transition.after)
         dry_run = self.observes(breaker.key.tier)
         entry = Entry(breaker, replace(transition, dry_run=dry_run))
         try:
             await self.ledger.write([entry])
         except JournalError:
-            return
+            self.ledger.defer_row(entry)
         self._on_change(entry)
 
-    def extend_in_memory(self, key: Key, now: datetime, until: datetime) -> None:
-        """Renew a lease that cannot be written, not beyond `until`."""
-        breaker = self.machines[key]
-        setup = self.parameters(key.tier)
-        whole = now + timedelta(seconds=setup.lease_seconds)
-        lease = max(breaker.lease_expires_at or now, min(whole, until))
-        self.machines[key] = replace(breaker, lease_expires_at=lease)
-        self.tell()
+    def extend_in_memory(self, breakers: Iterable[Breaker], now: datetime) -> None:
+        """Renew leases that cannot be written, not beyond what is on disk."""
+        before = {breaker.key: self.machines[breaker.key] for breaker in breakers}
+        for breaker in before.values():
+            until = breaker.override.expires_at if breaker.override else breaker.open_until
+            if until is not None and until > now:
+                whole = now + timedelta(seconds=self.parameters(breaker.key.tier).lease_seconds)
+                lease = max(breaker.lease_expires_at or now, min(whole, until))
+                self.put(replace(breaker, lease_expires_at=lease))
+        if any(self.machines[key] != breaker for key, breaker in before.items()):
+            self.tell()
 
     def tell(self) -> None:
         """Wake everyone who waits for a newer state."""
@@ -148,25 +174,46 @@ class Book:
         self._changed = asyncio.Event()
 
     async def changed_since(self, rev: int) -> None:
-        """Return once the state is another than `rev`."""
-        while self.rev == rev:
+        """Return once the state is another than `rev`, or the book is closed."""
+        while self.rev == rev and not self.closed:
             await self._changed.wait()
 
-    def _let_back(self, moves: Sequence[Move], entries: Sequence[Entry]) -> bool:
-        every = True
+    def close(self) -> None:
+        """Let go of everyone who waits, for good."""
+        self.closed = True
+        self._changed.set()
+
+    def _let_back(self, moves: Sequence[Move], entries: Sequence[Entry]) -> list[Move]:
+        """Put in force what lets traffic back, to be written later; return the other moves."""
+        refused = []
         for move, entry in zip(moves, entries, strict=True):
             before = self.machines.get(move.after.key)
             if before is None or (move.transition and _lets_back(before, move.after)):
                 self.ledger.defer(entry)
-                self._put(replace(move, after=_leased_as(before, move.after)), entry)
+                self._take(replace(move, after=_leased_as(before, move.after)), entry)
             else:
-                every = False
-        self.tell()
-        return every
+                refused.append(move)
+        if len(refused) < len(moves):
+            self.tell()
+        return refused
 
-    def _put(self, move: Move, entry: Entry) -> None:
+    def _use_up(self, moves: Sequence[Move]) -> None:
+        """Leave what is in force as it is, under a number beyond that of `moves`.
+
+        They may be on disk and on the wire all the same: what is in force has to follow them.
+        """
+        for move in moves:
+            before = self.machines.get(move.after.key)
+            if before is not None:
+                kept = replace(before, seq=move.after.seq + 1)
+                self.put(kept)
+                self.ledger.defer(self._entry(Move(kept)))
+        if moves:
+            self.tell()
+
+    def _take(self, move: Move, entry: Entry) -> None:
         if move.after.key in self.machines:
-            self.machines[move.after.key] = move.after
+            self.put(move.after)
         self._on_change(entry)
 
     def _entry(self, move: Move) -> Entry:
@@ -205,16 +252,19 @@ def withholding(breaker: Breaker) -> bool:
 
 
 def _lets_back(before: Breaker, after: Breaker) -> bool:
-    """Return whether `after` withholds at no moment more than `before`."""
+    """Return whether `after` withholds at no moment more than `before`.
+
+    Where an override ends, what it admitted counts and not what lay under it: that begins its
+    ramp anew.
+    """
     longer = after.open_until is not None and (
         before.open_until is None or after.open_until > before.open_until
     )
-    return (
-        after.effective_ratio >= before.effective_ratio
-        and after.admit_ratio >= before.admit_ratio
-        and after.state.number <= before.state.number
-        and not longer
-    )
+    if longer or after.effective_ratio < before.effective_ratio:
+        return False
+    if before.override is not None and after.override is None:
+        return True
+    return after.admit_ratio >= before.admit_ratio and after.state.number <= before.state.number
 
 
 def _leased_as(before: Breaker | None, after: Breaker) -> Breaker:

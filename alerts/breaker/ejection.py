@@ -49,6 +49,10 @@ def ticked(breaker: Breaker, event: Tick, moment: Moment) -> Change | None:
         return None
     if event.answering and not event.breaching:
         return _climbed(breaker, moment, reason="no evidence against it until the deadline")
+    if event.warming:  # neither evidence nor the right to open yet: wait until there is either
+        return None
+    if not event.heard:  # missing data opens nothing, and holds nothing for ever
+        return _climbed(breaker, moment, reason="nothing was heard of it until the deadline")
     cause = breaker.cause or Cause("target_down", "soft", "the target does not answer")
     reason = "breaching" if event.breaching else "the target does not answer"
     return opened(breaker, cause, moment, level=1, reason=f"half-open deadline passed: {reason}")

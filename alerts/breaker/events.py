@@ -35,12 +35,15 @@ class Tick:
     """Time passed.
 
     `breaching`: the newest evaluation was a breach. `may_probe`: no other target of the pool is
-    half open. `answering`: the target's last scrape succeeded.
+    half open. `answering`: the target's last scrape succeeded; `heard`: there was one lately at
+    all. `warming`: nothing may open yet.
     """
 
     breaching: bool = False
     may_probe: bool = True
     answering: bool = True
+    heard: bool = True
+    warming: bool = False
 
 
 @dataclass(frozen=True, slots=True)

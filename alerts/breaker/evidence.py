@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
 
 from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.permissions import permission
@@ -122,20 +121,19 @@ def cause_of(verdict: Verdict) -> Cause:
 class Seen:
     """What is remembered of a target's last `breach_m` evaluations.
 
-    `ejects` and `sheds` hold one flag an evaluation, newest last; `hard_in_a_row` counts
-    evaluations that saw a hard cause; `wants_shed` is why the tier should shed for this target.
+    `at` is when the last one was, in monotonic seconds. `ejects` and `sheds` hold one flag an
+    evaluation, newest last; `hard_in_a_row` counts evaluations that saw a hard cause.
     """
 
-    at: datetime | None = None
+    at: float | None = None
     answering: bool = False
     ejects: tuple[bool, ...] = ()
     sheds: tuple[bool, ...] = ()
     hard_in_a_row: int = 0
     finding: Finding = Finding()
-    wants_shed: Cause | None = None
 
     def saw(
-        self, finding: Finding, parameters: BreakerParameters, *, at: datetime, answering: bool
+        self, finding: Finding, parameters: BreakerParameters, *, at: float, answering: bool
     ) -> Seen:
         """Return the memory after one more evaluation."""
         m = parameters.breach_m
@@ -167,40 +165,40 @@ class Seen:
         hard = self.finding.ejects is not None and self.finding.ejects.kind == "hard"
         return hard and self.hard_in_a_row >= CONFIRMED
 
-    def fresh(self, now: datetime, seconds: float) -> bool:
+    def fresh(self, at: float, seconds: float) -> bool:
         """Return whether the last evaluation is at most `seconds` old."""
-        return self.at is not None and (now - self.at).total_seconds() <= seconds
+        return self.at is not None and at - self.at <= seconds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Round:
-    """One evaluation of a tier: each of its targets evaluated once.
+    """One evaluation of a tier: each of its targets evaluated once. It is filled in place.
 
     It ends when every target was seen, or when one comes again before the others. `refused` is
     the cause of a target that should have been ejected and was not, one is enough to shed;
-    `votes` are causes that may only shed, they need more than half of the targets that were seen
-    with evidence (`known`).
+    `votes` count causes that may only shed, they need more than half of the targets that were
+    seen with evidence (`known`).
     """
 
-    seen: frozenset[str] = frozenset()
+    seen: set[str] = field(default_factory=set)
     known: int = 0
     refused: Cause | None = None
-    votes: tuple[Cause, ...] = ()
+    votes: int = 0
+    vote: Cause | None = None
     harm: bool = False
 
-    def saw(self, target: str, seen: Seen) -> Round:
-        """Return the round with one more target's evaluation in it."""
-        ejectable = (
-            seen.wants_shed is not None and permission(seen.wants_shed.code).may_eject_target
-        )
-        vote = seen.wants_shed if not ejectable else None
-        return Round(
-            seen=self.seen | {target},
-            known=self.known + seen.finding.known,
-            refused=self.refused or (seen.wants_shed if ejectable else None),
-            votes=(*self.votes, vote) if vote else self.votes,
-            harm=self.harm or seen.finding.sheds is not None,
-        )
+    def saw(self, target: str, finding: Finding, wants_shed: Cause | None) -> None:
+        """Take one more target's evaluation; `wants_shed` is why the tier should shed for it."""
+        self.seen.add(target)
+        self.known += finding.known
+        self.harm = self.harm or finding.sheds is not None
+        if wants_shed is None:
+            return
+        if permission(wants_shed.code).may_eject_target:
+            self.refused = self.refused or wants_shed
+        else:
+            self.votes += 1
+            self.vote = self.vote or wants_shed
 
     def verdict(self, drift: Cause | None) -> Cause | None:
         """Return why the tier should shed, or None.
@@ -210,6 +208,6 @@ class Round:
         """
         if self.refused is not None:
             return self.refused
-        if len(self.votes) * 2 > self.known:
-            return self.votes[0]
+        if self.votes * 2 > self.known:
+            return self.vote
         return drift if self.harm else None

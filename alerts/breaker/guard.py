@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.records import CauseKind
 
-MINUTE = timedelta(minutes=1)
+MINUTE_SECONDS = 60.0
 _PAIR = 2
 _HAIR = 1e-9  # 0.29 * 100 is 28.999999999999996: the floor must not lose a target to that
 
@@ -25,12 +24,12 @@ class Pool:
 
     `size` counts every configured target, the candidate too. `withheld` counts the others that do
     not take full traffic for any reason: open, half open, forced, down or never seen.
-    `trips` are the moments of the pool's latest trips.
+    `trips` are the moments of the pool's latest trips, in monotonic seconds.
     """
 
     size: int
     withheld: int
-    trips: tuple[datetime, ...] = ()
+    trips: tuple[float, ...] = ()
 
 
 def limit(size: int, kind: CauseKind, parameters: BreakerParameters) -> int:
@@ -54,12 +53,12 @@ def velocity(size: int, parameters: BreakerParameters) -> int:
     return parameters.trips_per_minute or max(1, math.ceil(size / 10 - _HAIR))
 
 
-def within_minute(moments: Iterable[datetime], now: datetime) -> tuple[datetime, ...]:
-    """Return those of `moments` that are less than a minute old (or ahead, after a clock jump)."""
-    return tuple(moment for moment in moments if now - moment < MINUTE)
+def within_minute(moments: Iterable[float], at: float) -> tuple[float, ...]:
+    """Return those of `moments` that are less than a minute old, all in monotonic seconds."""
+    return tuple(moment for moment in moments if at - moment < MINUTE_SECONDS)
 
 
-def refusal(pool: Pool, kind: CauseKind, parameters: BreakerParameters, now: datetime) -> str:
+def refusal(pool: Pool, kind: CauseKind, parameters: BreakerParameters, at: float) -> str:
     """Return why a trip must not happen, or an empty string when it may.
 
     The text begins with the guard's name and a colon: `pool_guard` or `velocity`.
@@ -70,7 +69,7 @@ def refusal(pool: Pool, kind: CauseKind, parameters: BreakerParameters, now: dat
             f"pool_guard: {pool.withheld} of {pool.size} targets are out already, "
             f"a {kind} cause may have {most} out"
         )
-    trips = len(within_minute(pool.trips, now))
+    trips = len(within_minute(pool.trips, at))
     fastest = velocity(pool.size, parameters)
     if trips + 1 > fastest:
         return f"velocity: {trips} trips in the last minute, {fastest} allowed"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from alerts.breaker import ejection, shed
+from alerts.breaker.clock import ending_in_time
 from alerts.breaker.events import (
     Breach,
     Change,
@@ -58,15 +59,22 @@ def step(
 def reconciled(
     breaker: Breaker, parameters: BreakerParameters, now: datetime, rng_uniform: Uniform
 ) -> tuple[Breaker, tuple[Transition, ...]]:
-    """Return a loaded target's breaker as a restarted controller goes on with it.
+    """Return a loaded breaker as a restarted controller goes on with it.
 
-    An open time that passed meanwhile becomes half open at its first step: never closed directly,
-    never longer than it was.
+    A target's open time that passed meanwhile becomes half open at its first step: never closed
+    directly, never longer than it was. A half-open target has its time for evidence anew: nobody
+    could gather any while Fusewire was away.
     """
-    past = breaker.open_until is None or breaker.open_until <= now
-    if breaker.state is not State.OPEN or not past or not breaker.key.target:
-        return breaker, ()
     moment = Moment(parameters, now, rng_uniform)
+    breaker = _plausible(breaker, moment)
+    if not breaker.key.target:
+        return breaker, ()
+    if breaker.state is State.HALF_OPEN:
+        wait = moment.spread(parameters.half_open_deadline_seconds, longer=False)
+        return replace(breaker, half_open_deadline=moment.after(wait)), ()
+    past = breaker.open_until is None or breaker.open_until <= now
+    if breaker.state is not State.OPEN or not past:
+        return breaker, ()
     reason = "the open time passed while Fusewire was away"
     return _settled(breaker, half_opened(breaker, moment, reason=reason), moment)
 
@@ -150,7 +158,7 @@ def _ticked(breaker: Breaker, event: Tick, moment: Moment) -> Change | None:
 
 
 def _plausible(breaker: Breaker, moment: Moment) -> Breaker:
-    """Bring in timers that lie further off than they can: the clock went back, or a reload."""
+    """Bring in what lies further off than it can: the clock was set back, or a reload."""
     parameters, is_target = moment.parameters, bool(breaker.key.target)
     cap = parameters.open_cap_seconds if is_target else parameters.open_base_seconds
     longest = cap * (1 + parameters.jitter)
@@ -158,10 +166,14 @@ def _plausible(breaker: Breaker, moment: Moment) -> Breaker:
         longest = parameters.latch_max_seconds
     wait = parameters.half_open_deadline_seconds if is_target else parameters.open_base_seconds
     until, deadline = breaker.open_until, breaker.half_open_deadline
+    since, now = breaker.level_since, moment.now
     return replace(
         breaker,
         open_until=until and min(until, moment.after(longest)),
         half_open_deadline=deadline and min(deadline, moment.after(wait)),
+        override=ending_in_time(breaker.override, now),
+        level_since=since and min(since, now),
+        recent_opens=tuple(min(at, now) for at in breaker.recent_opens),
     )
 
 

@@ -42,12 +42,13 @@ def reconcile(
 def _of_one(book: Book, key: Key, now: datetime, rng_uniform: Uniform) -> list[Move]:
     loaded, parameters = book.machines[key], book.parameters(key.tier)
     if book.observes(key.tier):
-        book.machines[key] = fresh(loaded)
+        book.put(fresh(loaded))
         return [released(loaded, "the tier only observes", now)] if withholding(loaded) else []
     after, transitions = reconciled(loaded, parameters, now, rng_uniform)
     if transitions:
         return [Move(after, transitions[0])]
     if after.effective_ratio < 1:
+        book.put(replace(after, seq=loaded.seq))
         return [Move(renewed(after, parameters, now))]
-    book.machines[key] = leased(after, parameters, now)
+    book.put(leased(after, parameters, now))
     return []

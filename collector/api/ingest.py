@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from http import HTTPStatus
 from typing import Annotated
@@ -68,6 +69,7 @@ async def take_generations(
     show_decoded(parts.page, decoded, source=SOURCE)
     for batch in decoded.batches:
         parts.take_batch(batch)
+        await asyncio.sleep(0)  # a body of many variants must not hold the loop
     return _answer(decoded)
 
 
@@ -124,4 +126,8 @@ def _answer(decoded: Decoded) -> JSONResponse:
     more = sum(decoded.refused.values()) - len(listed)
     if more > 0:
         answer["rejected_more"] = more
+    if decoded.partial:
+        answer["partial"] = {str(missing): n for missing, n in decoded.partial.items()}
+    if not decoded.lines:
+        answer["rejected"] = [{"line": 0, "reason": "no_lines: the body holds no line"}]
     return JSONResponse(answer, status_code=200 if decoded.accepted else 422)

@@ -20,6 +20,7 @@ from collector.api.shapes import (
 from collector.parts import Parts
 from collector.store import baselines as stored_baselines
 from collector.store import verdicts as stored_verdicts
+from detectors.baseline import Stage
 from detectors.records import Level
 
 router = APIRouter(prefix="/v1", tags=["tiers"])
@@ -112,8 +113,11 @@ async def list_baselines(parts: PartsDep, tier: str = "") -> list[BaselineOut]:
 async def promote_baseline(baseline: str, promotion: Promotion, parts: PartsDep) -> BaselineOut:
     """Let a baseline page and trip; the one before it in its lane retires."""
     rows = await parts.store.read(stored_baselines.listed)
-    if baseline not in {row.id for row in rows}:
+    found = next((row for row in rows if row.id == baseline), None)
+    if found is None:
         raise HTTPException(404, detail=f"no baseline {baseline!r}; see GET /v1/baselines")
+    if found.stage is Stage.ACTIVE:
+        raise HTTPException(409, detail=f"baseline {baseline!r} is active already")
     await parts.store.control(
         stored_baselines.promote,
         baseline,

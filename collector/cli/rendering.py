@@ -60,11 +60,16 @@ def render_dashboards_command(out: Path | None, *, write: bool) -> None:
 @render.command("reference")
 @click.option("--write", is_flag=True, help="Write the repository's files, below this folder.")
 def render_reference(*, write: bool) -> None:
-    """Print the reference pages: every configuration key and every command."""
+    """Print the reference pages: configuration keys, commands, detectors."""
     from collector.cli.reference import command_page
+    from collector.config.detector_page import detectors_page
     from collector.config.reference import configuration_page
 
-    pages = {"docs/configuration.md": configuration_page(), "docs/cli.md": command_page()}
+    pages = {
+        "docs/configuration.md": configuration_page(),
+        "docs/cli.md": command_page(),
+        "docs/detectors.md": detectors_page(),
+    }
     _put(pages, shown="", write=write)
 
 

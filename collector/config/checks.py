@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from collector.config.document import Document, Tree
 from collector.config.problems import Place, nearest
 from collector.config.values import duration_seconds, host_port, http_url
+from collector.sources.engines import engine_names
 from collector.token_file import SHORTEST_TOKEN, token_lines
 from detectors.signals import SIGNALS
 
@@ -146,14 +147,18 @@ def _detector_signals(document: Document) -> None:
         for index, item in enumerate(items(tier.get("detectors"))):
             place: Place = ("tiers", name, "detectors", index)
             detector = mapping(item)
-            named: list[tuple[Place, Tree]] = [((*place, "signal"), detector.get("signal"))]
+            named: list[tuple[Place, Tree]] = [
+                ((*place, "signal"), detector.get("signal")),
+                ((*place, "divisor"), detector.get("divisor")),
+                ((*place, "when", "signal"), mapping(detector.get("when")).get("signal")),
+            ]
             for position, signal in enumerate(items(detector.get("signals"))):
                 named.append(((*place, "signals", position), signal))
             for where, signal in named:
                 if isinstance(signal, str) and signal not in SIGNALS:
-                    remedy = nearest(signal, SIGNALS)
+                    remedy = nearest(signal, {*SIGNALS, *engine_names()})
                     if not remedy.startswith("did"):
-                        remedy = "docs/signals.md lists them"
+                        remedy = "docs/metrics.md lists them, after 'fusewire_'"
                     document.report(where, "a known signal", remedy, got=repr(signal))
 
 

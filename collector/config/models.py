@@ -31,6 +31,7 @@ Role: TypeAlias = Literal["production", "shadow"]
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 _MIB = 1_048_576
+_LONGEST_RESEND = 300.0
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
 
@@ -78,7 +79,9 @@ class BaselineConfig(BaseModel):
         default=20_000, ge=100, description="Requests collected before a first baseline is made."
     )
     auto_promote: bool = Field(
-        default=False, description="Let a new baseline page and trip without a person's word."
+        default=False,
+        description="Let the first baseline page and trip without a person's word. There is no "
+        "backtest yet that it would have to pass: it is promoted at once, as it was collected.",
     )
 
 
@@ -164,7 +167,16 @@ class AlertmanagerConfig(BaseModel):
         min_length=1, description="Every member of the cluster; each is pushed to."
     )
     timeout: Seconds = Field(default=5.0, description="Longest wait for an answer.")
-    resend: Seconds = Field(default=60.0, description="How often a firing alert is sent again.")
+    resend: Seconds = Field(
+        default=60.0, description="How often a firing alert is sent again; at most `5m`."
+    )
+
+    @field_validator("resend")
+    @classmethod
+    def _resent_before_it_ends(cls, value: float) -> float:
+        if value > _LONGEST_RESEND:
+            refuse("a duration of at most 5m", "what is not sent again ends in Alertmanager")
+        return value
 
 
 class FollowConfig(BaseModel):
@@ -176,6 +188,11 @@ class FollowConfig(BaseModel):
     tier: str = Field(description="The tier that its lines belong to.")
     target: str | None = Field(default=None, description="The target, if the lines do not say.")
     segment: str | None = Field(default=None, description="The segment, if the lines do not say.")
+    read_from: Literal["end", "start"] = Field(
+        default="end",
+        description="Where a file begins that is there before it was ever followed; history at its "
+        "`start` counts as if it came now.",
+    )
 
 
 class IngestConfig(BaseModel):

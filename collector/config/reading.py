@@ -13,6 +13,7 @@ from collector.config.document import Document, Tree, read_document
 from collector.config.models import Config
 from collector.config.problems import ConfigError, Place
 from collector.config.translation import report
+from collector.sources.engines import signal_named
 
 _SQLITE = "sqlite:///"
 
@@ -33,6 +34,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     document = read_document(path, environ)
     folder = path.resolve().parent
     _shorthands(document)
+    _engine_names(document)
     _absolute_paths(document, folder)
     _secrets(document)
     check(document)
@@ -56,6 +58,21 @@ def _shorthands(document: Document) -> None:
             if isinstance(target, str):
                 targets[index] = {"url": target}
                 document.raw[*place, "url"] = document.raw.pop(place)
+
+
+def _engine_names(document: Document) -> None:
+    """Write our signal for an engine's own name of it (`vllm:num_requests_waiting`)."""
+    for tier in mapping(mapping(document.data).get("tiers")).values():
+        for item in items(mapping(tier).get("detectors")):
+            detector = mapping(item)
+            for holder, key in (
+                (detector, "signal"),
+                (detector, "divisor"),
+                (mapping(detector.get("when")), "signal"),
+            ):
+                name = holder.get(key)
+                if isinstance(name, str):
+                    holder[key] = signal_named(name) or name
 
 
 def _absolute_paths(document: Document, folder: Path) -> None:

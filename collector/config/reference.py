@@ -39,6 +39,7 @@ tiers:
   (Kubernetes mounts them so), but not writable by everyone. Secrets never appear in messages.
 - **Relative paths**, also of a SQLite store, are relative to the folder of the file.
 - **YAML** is read as JSON would be: `yes`, `no`, `on` and `off` are text, numbers are decimal.
+- **Detectors**: what each sees, and where it lies, is in [detectors.md](detectors.md).
 - **Reload.** SIGHUP or `POST /-/reload` swaps the file whole, or keeps the old one and says why.
 """
 
@@ -137,7 +138,7 @@ def default_words(field: FieldInfo) -> str:
 
 
 def _default(value: Any, *, duration: bool) -> str:  # noqa: ANN401  # any default of any field
-    if value is None or value == ():
+    if value is None or value in ((), ""):
         return "none"
     if duration:
         return f"`{duration_text(float(value))}`"

@@ -75,21 +75,29 @@ class Spoken:
         return self.answers.setdefault(index, Answer())
 
 
-def read_reply(chunks: Iterable[Reply]) -> Spoken:
-    """Put together what an engine answered.
+def read_reply(chunks: Iterable[Reply], *, most: int) -> Spoken:
+    """Put together what an engine answered, at most `most` choices of it.
 
     Raises:
-        LineError: With reason `engine_error` for an error body or an error event in a stream, and
-            `no_answer` if there is no answer in it.
+        LineError: With reason `engine_error` for an error body or an error event in a stream,
+            `too_many_choices`, and `no_answer` if there is no answer in it.
     """
     spoken = Spoken()
     for reply in chunks:
         _check_error(reply)
+        if len(reply.choices or ()) > most:
+            raise _too_many(most)
         _absorb(spoken, reply)
+        if len(spoken.answers) > most:
+            raise _too_many(most)
     if not spoken.answers:
         msg = "no answer in the response: expected choices, output, details or generated_text"
         raise LineError(Reason.NO_ANSWER, msg)
     return spoken
+
+
+def _too_many(most: int) -> LineError:
+    return LineError(Reason.TOO_MANY_CHOICES, f"expected at most {most} choices in one response")
 
 
 def _check_error(reply: Reply) -> None:

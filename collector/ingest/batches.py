@@ -23,6 +23,9 @@ from detectors.entropy import (
 )
 from detectors.features import LOOP_WINDOW_TOKENS, looping
 from detectors.records import Batch, FloatArray, IntArray
+from detectors.signals import grid_of
+
+MOST_COUNTED = 64  # batches of a body, the largest: counts weigh 40 kB each, however few the rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,11 @@ def make_batches(generations: Sequence[Generation]) -> Batches:
     groups: dict[Place, list[int]] = {}
     for row, generation in enumerate(kept):
         groups.setdefault(generation.place, []).append(row)
-    batches = tuple(_batch(place, rows, kept, columns) for place, rows in groups.items())
+    largest = frozenset(sorted(groups, key=lambda place: -len(groups[place]))[:MOST_COUNTED])
+    batches = tuple(
+        _batch(place, rows, kept, columns, counted=place in largest)
+        for place, rows in groups.items()
+    )
     return Batches(batches, partial, bad_lines)
 
 
@@ -125,9 +132,12 @@ def _batch(
     rows: Sequence[int],
     generations: Sequence[Generation],
     columns: Mapping[str, FloatArray],
+    *,
+    counted: bool,
 ) -> Batch:
     """Return one batch; columns without a single value are left out."""
     chosen = {name: column[rows] for name, column in columns.items()}
+    chosen = {name: column for name, column in chosen.items() if not np.isnan(column).all()}
     newest = max(generations[row].at for row in rows)
     return Batch(
         tier=place.tier,
@@ -136,5 +146,8 @@ def _batch(
         variant=place.variant,
         newest_at=datetime.fromtimestamp(newest, UTC),
         size=len(rows),
-        columns={name: column for name, column in chosen.items() if not np.isnan(column).all()},
+        columns=chosen,
+        counts={name: grid_of(name).count(column) for name, column in chosen.items()}
+        if counted
+        else {},
     )

@@ -56,7 +56,12 @@ def decode(payload: bytes, defaults: Defaults, limits: Limits) -> Decoded:
             problems.append(Rejected(line.number, Reason.TOO_MANY_LINES, msg))
             break
         try:
-            generations += _read(reader, line, limits)
+            found = _read(reader, line, limits)
+            if len(generations) + len(found) > limits.max_generations:
+                msg = f"more than {limits.max_generations} answers; nothing from here on was taken"
+                problems.append(Rejected(line.number, Reason.TOO_MANY_GENERATIONS, msg))
+                break
+            generations += found
             accepted.add(line.number)
         except LineError as error:
             problems.append(Rejected(line.number, error.reason, error.message))

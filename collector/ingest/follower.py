@@ -55,6 +55,9 @@ class Follower:
 
     A partial last line waits for its end, or for the file to be rotated away. `read` must not be
     called twice at once.
+
+    Without a saved position, `from_end` enters a file that is there at the first read behind its
+    last whole line, so that history does not count as live; one that appears later is read whole.
     """
 
     def __init__(
@@ -64,11 +67,13 @@ class Follower:
         max_line_bytes: int,
         position: Position | None = None,
         read_bytes: int = _READ_BYTES,
+        from_end: bool = False,
     ) -> None:
         self._path = path
         self._max_line_bytes = max_line_bytes
         self._read_bytes = read_bytes
         self._position = position
+        self._from_end = from_end and position is None  # the next file opened is an old one
         self._descriptor: int | None = None
         self._quiet_size: int | None = None  # size at which the last read found nothing whole
         self._left_behind = False  # nothing new and another file at the path, at the last read
@@ -110,8 +115,13 @@ class Follower:
             elif candidate != self._path:
                 os.close(descriptor)
                 continue
-            self._descriptor, self._position = descriptor, place
+            self._descriptor = descriptor
+            if self._from_end:
+                place = _at_end(descriptor, place, found.st_size, self._max_line_bytes)
+            self._from_end = False
+            self._position = place
             return descriptor, place
+        self._from_end = False  # what appears from now on is new
         raise FileNotFoundError(2, "no such file yet", str(self._path))
 
     def _candidates(self) -> Iterator[Path]:
@@ -171,6 +181,15 @@ class Follower:
         self.close()
         self._position = None
         return rest
+
+
+def _at_end(descriptor: int, place: Position, size: int, longest: int) -> Position:
+    """Return the position behind the last whole line; inside one that is too long, the end."""
+    start = max(0, size - longest - 1)
+    end = os.pread(descriptor, size - start, start).rfind(b"\n") + 1
+    offset = start + end if end or not start else size
+    skipping = not end and start > 0
+    return replace(place, offset=offset, digest=_digest(descriptor, offset), skipping=skipping)
 
 
 def _cut(data: bytes, place: Position, longest: int) -> tuple[bytes, int, Position]:

@@ -24,6 +24,7 @@ from collector.ingest.sides import (
     Turn,
     asked_for,
     candidates_of,
+    first_known,
     input_values,
     output_values,
     prompt_tokens,
@@ -81,7 +82,8 @@ class LineReader:
         if line.status is not None and line.status >= _LOWEST_ERROR_STATUS:
             msg = "the response has the status of an error: not a generation"
             raise LineError(Reason.ENGINE_ERROR, msg)
-        turn = Turn(line, read_reply(chunks), prompts_of(line.request))
+        spoken = read_reply(chunks, most=self._limits.max_choices)
+        turn = Turn(line, spoken, prompts_of(line.request))
         return self._generations(number, turn)
 
     def size_only(self, number: int, data: bytes | memoryview) -> list[Generation]:
@@ -96,8 +98,9 @@ class LineReader:
         values = [NAN] * (len(VALUE_SIGNALS) + 1)
         if texts:
             values[VALUE_SIGNALS.index("prompt_chars")] = float(sum(map(len, texts)))
-        if usage is not None and usage.prompt_tokens is not None:
-            values[VALUE_SIGNALS.index("prompt_tokens")] = usage.prompt_tokens
+        if usage is not None:
+            given = first_known(usage.prompt_tokens, usage.input_tokens)
+            values[VALUE_SIGNALS.index("prompt_tokens")] = given
         at, _ = time_of(line.at, None, self._defaults, self._limits)
         lacking = frozenset({*missing, Missing.ONLY_PROMPT_SIZE})
         nothing, none = array("d"), array("q")

@@ -18,6 +18,8 @@ class Reason(StrEnum):
     MALFORMED = "malformed"  # no JSON, or not of the expected shape
     OVERSIZED = "oversized"  # a line over the limit; its prompt size is counted if readable
     TOO_MANY_LINES = "too_many_lines"
+    TOO_MANY_CHOICES = "too_many_choices"  # answers in one line
+    TOO_MANY_GENERATIONS = "too_many_generations"  # answers in one body
     ENGINE_ERROR = "engine_error"  # the response is an error body or holds an error event
     NO_ANSWER = "no_answer"
     UNKNOWN_TIER = "unknown_tier"
@@ -81,6 +83,8 @@ class Limits:
     max_line_bytes: int = 16 * MEBIBYTE
     max_batch_bytes: int = 64 * MEBIBYTE
     max_lines: int = 100_000
+    max_choices: int = 1_024  # of one line; a choice of 12 bytes costs over 1 kB
+    max_generations: int = 200_000  # of one body: about 240 MB in the worker
     max_chunks: int = 65_536  # of one streamed answer
     max_rejected: int = 100  # listed one by one; more are counted
     max_expansion_ratio: float = 200.0  # logged logprobs shrink about tenfold, never this much

@@ -66,8 +66,8 @@ def input_values(
         prompt_tokens(turn, answer, prompt),
         *text,
         _prompt_score(turn, answer, missing),
-        _first(request.temperature, tgi.temperature if tgi else None),
-        _first(
+        first_known(request.temperature, tgi.temperature if tgi else None),
+        first_known(
             request.max_tokens,
             request.max_completion_tokens,
             request.max_output_tokens,
@@ -82,7 +82,7 @@ def prompt_tokens(turn: Turn, answer: Answer, prompt: Prompt | None) -> float:
     usage = turn.spoken.prompt_tokens if len(turn.prompts) <= 1 else None
     ids = answer.prompt_ids or turn.spoken.prompt_ids
     positions = answer.positions or turn.spoken.positions
-    return _first(
+    return first_known(
         usage,
         prompt.tokens if prompt is not None and not math.isnan(prompt.tokens) else None,
         answer.input_tokens,
@@ -92,7 +92,7 @@ def prompt_tokens(turn: Turn, answer: Answer, prompt: Prompt | None) -> float:
 
 def output_values(turn: Turn, answer: Answer, missing: set[Missing]) -> tuple[float, ...]:
     """Return the values of `OUTPUT_SIGNALS`, then the loop window's ratio of distinct 4-grams."""
-    tokens = _first(
+    tokens = first_known(
         0.0 if turn.line.request.max_tokens == 0 else None,  # engines count the one they drop
         answer.generated_tokens,
         turn.spoken.completion_tokens if turn.lone_answer else None,
@@ -192,7 +192,7 @@ def _latency(line: Line, missing: set[Missing]) -> float:
     return NAN if seconds is None else seconds
 
 
-def _first(*values: float | None) -> float:
+def first_known(*values: float | None) -> float:
     """Return the first value that is there and not negative, NaN if none is."""
     for value in values:
         if value is not None and value >= 0:

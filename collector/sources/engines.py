@@ -295,11 +295,22 @@ def signal_named(name: str) -> str | None:
     if name in SIGNALS:
         return name
     normal = normal_name(name)
+    return next((signal for family, signal in _one_to_one() if family == normal), None)
+
+
+def engine_names() -> frozenset[str]:
+    """Return the engines' names that `signal_named` knows, as their pages write them."""
+    return frozenset(family.replace("vllm_", "vllm:", 1) for family, _ in _one_to_one())
+
+
+def _one_to_one() -> Iterator[tuple[str, str]]:
+    """Yield each family that is a signal by itself, not a part of a quotient or product."""
     for engine in ENGINES:
         for row in engine.rows:
-            if any(alias.terms[0].family == normal for alias in row.aliases):
-                return row.signal
-    return None
+            for alias in row.aliases:
+                main = alias.terms[0]
+                if not (alias.over or alias.over_signal or main.factors):
+                    yield main.family, row.signal
 
 
 def _terms(engine: Engine) -> Iterator[Term]:

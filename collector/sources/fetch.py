@@ -7,6 +7,7 @@ import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http.cookiejar import DefaultCookiePolicy
 from typing import Final
 
 import httpx2
@@ -117,6 +118,11 @@ class _Intake:
     def _too_large(self) -> FetchError:
         text = f"the page is larger than {self.max_bytes:,} bytes; is this url an engine's metrics?"
         return FetchError(Outcome.TOO_LARGE, text)
+
+
+def refuse_cookies(client: httpx2.AsyncClient) -> None:
+    """Let a client keep no cookies: one that cannot be sent back would end every later scrape."""
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
 
 
 async def fetch(

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 
 from collector.sources.engines import engines_named, wanted_families
-from collector.sources.fetch import Fetched, FetchError, FetchLimits, Outcome, fetch
+from collector.sources.fetch import Fetched, FetchError, FetchLimits, Outcome, fetch, refuse_cookies
 from collector.sources.keys import SeriesCache
 from collector.sources.page import Page, parse
 from collector.sources.series import Ledger
@@ -23,7 +23,7 @@ from detectors.records import Absence, Identity, Reading
 from detectors.signals import READING_SIGNALS
 
 SOURCE: Final = "scrape"
-LARGE_BYTES: Final = 131_072  # understanding holds the loop for 1 ms here, 2 where all is wanted
+LARGE_BYTES: Final = 98_304  # under 2 ms of the loop, also where every line of a page is wanted
 _OWN: Final = frozenset({"up", "scrape_seconds"})
 _SIGNALS: Final = frozenset(signal.name for signal in READING_SIGNALS)
 
@@ -90,7 +90,8 @@ class ScrapeSource:
 
         Args:
             target: What to read.
-            client: Shared by all sources; its pool is the bound on connections.
+            client: Shared by all sources; its pool is the bound on connections. It keeps no
+                cookies from here on.
             now: The aware UTC clock.
             monotonic: The clock of intervals, s.
             limits: Bounds of a scrape, by default 10 s and 32 MiB.
@@ -103,6 +104,7 @@ class ScrapeSource:
         self._target = target
         self._url = metrics_url(target.url)
         self._client = client
+        refuse_cookies(client)
         self._now = now
         self._monotonic = monotonic
         self._limits = limits or FetchLimits()
@@ -133,7 +135,7 @@ class ScrapeSource:
         try:
             fetched = await fetch(self._client, self._url, self._target.headers, self._limits)
             ended = self._monotonic()
-            if len(fetched.body) > LARGE_BYTES:
+            if len(fetched.body) > LARGE_BYTES or not self._cache.series:  # new keys cost thrice
                 found = await asyncio.to_thread(self._understand, fetched, ended)
             else:
                 found = self._understand(fetched, ended)

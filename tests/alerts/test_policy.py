@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +17,17 @@ from alerts.policy import (
     PolicySettings,
     counts,
     forget,
+    forget_detector,
+    forget_tier,
     load,
     save,
     step,
 )
+from detectors.baseline import Stage
+from detectors.ks import KsConfig
 from detectors.records import TIER_SCOPE, Level, Scope, Stream, Verdict
 from tests.builders import START
+from tests.detectors.panels import SIGNAL, a_baseline, panels_of
 
 SETTINGS = PolicySettings(raise_hold_seconds=10, clear_hold_seconds=60, unknown_after_seconds=300)
 KV = "kv_cache_saturated"
@@ -28,6 +35,16 @@ KV = "kv_cache_saturated"
 
 def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
+
+
+def later(
+    memory: PolicyMemory,
+    verdicts: list[Verdict],
+    seconds: float,
+    settings: PolicySettings = SETTINGS,
+) -> tuple[PolicyMemory, tuple[Change, ...]]:
+    """Step at `seconds` after START by either clock."""
+    return step(memory, verdicts, at(seconds), 1000.0 + seconds, settings)
 
 
 def a_verdict(
@@ -50,7 +67,7 @@ def play(
     memory = PolicyMemory()
     changes: list[Change] = []
     for seconds, verdicts in moments:
-        memory, found = step(memory, verdicts, at(seconds), settings)
+        memory, found = later(memory, verdicts, seconds, settings)
         changes.extend(found)
     return memory, changes
 
@@ -71,7 +88,7 @@ def test_a_reading_raises_when_its_hold_is_over_and_not_before() -> None:
     bad = [a_verdict(Level.CRITICAL, reason="0.97, trip at 0.95")]
 
     memory, early = play((0, bad), (9, bad))
-    memory, (raised,) = step(memory, bad, at(10), SETTINGS)
+    memory, (raised,) = later(memory, bad, 10)
 
     assert early == []
     assert raised.before is None
@@ -106,7 +123,7 @@ def test_it_clears_only_after_its_own_hold_of_good_verdicts() -> None:
 
     memory, changes = play((0, bad), (10, bad), (20, good), (70, good), (71, bad), (72, good))
     assert len(changes) == 1
-    memory, (cleared,) = step(memory, good, at(132), SETTINGS)
+    memory, (cleared,) = later(memory, good, 132)
 
     assert cleared.after is None
     assert cleared.before is not None
@@ -124,6 +141,23 @@ def test_evidence_of_drift_is_not_held_again() -> None:
         (at(0), False),
         (at(5), True),
     ]
+
+
+def test_one_tick_beyond_the_baseline_alerts_nobody_and_two_do() -> None:
+    rng = np.random.default_rng(31)
+    known = a_baseline(rng.beta(2, 5, 20_000), stage=Stage.CANDIDATE).signals[SIGNAL]
+    usual, other = rng.beta(2, 5, (4, 300)), rng.beta(6, 3, (2, 300))
+    detector = KsConfig().build()
+    memory, policy = detector.start(), PolicyMemory()
+    breached, raised = list[int](), list[int]()
+    for panel in panels_of([[row] for row in (*usual, *other)], [known]):
+        memory, verdicts = detector.step(memory, panel)
+        policy, changes = later(policy, list(verdicts), 5.0 * panel.number)
+        breached += [panel.number for verdict in verdicts if verdict.details.get("breached")]
+        raised += [panel.number for change in changes if change.after is not None]
+
+    assert breached == [4, 5]
+    assert raised == [5]
 
 
 def test_all_streams_of_a_cause_make_one_alert_with_the_worst_first() -> None:
@@ -156,7 +190,7 @@ def test_another_stream_joins_without_a_change_and_a_worse_one_changes_the_level
     memory, changes = play((0, [one]), (10, [one, two]), (20, [one, two]), (21, [worse]))
     assert len(changes) == 1
     assert len(only(memory).findings) == 2
-    memory, (change,) = step(memory, [worse], at(31), SETTINGS)
+    memory, (change,) = later(memory, [worse], 31)
 
     assert change.before is not None
     assert change.after is not None
@@ -199,7 +233,7 @@ def test_not_knowing_starts_the_hold_of_a_clearing_anew() -> None:
     )
 
     assert len(changes) == 1
-    _, (cleared,) = step(memory, good, at(135), SETTINGS)
+    _, (cleared,) = later(memory, good, 135)
     assert cleared.after is None
 
 
@@ -208,8 +242,8 @@ def test_not_knowing_that_lasts_is_an_alert_of_its_own_and_ends_with_knowledge()
 
     memory, changes = play((0, unknown), (299, unknown))
     assert changes == []
-    memory, (raised,) = step(memory, unknown, at(300), SETTINGS)
-    after, (ended,) = step(memory, [a_verdict(Level.OK)], at(305), SETTINGS)
+    memory, (raised,) = later(memory, unknown, 300)
+    after, (ended,) = later(memory, [a_verdict(Level.OK)], 305)
 
     assert raised.cause == "signals_unknown"
     assert only(memory).level is Level.WARNING
@@ -232,9 +266,9 @@ def test_a_baseline_that_is_being_collected_is_given_a_day() -> None:
 
     memory, early = play((0, [missing]), (3_000, [missing]), (6_000, [missing]))
     for hour in range(2, 24):
-        memory, more = step(memory, [missing], at(3_600 * hour), SETTINGS)
+        memory, more = later(memory, [missing], 3_600 * hour)
         early.extend(more)
-    _, (raised,) = step(memory, [missing], at(86_400), SETTINGS)
+    _, (raised,) = later(memory, [missing], 86_400)
 
     assert early == []
     assert raised.cause == "baseline_missing"
@@ -257,10 +291,36 @@ def test_a_target_that_vanished_takes_its_findings_along() -> None:
     memory, _ = play((0, verdicts), (10, verdicts))
 
     memory = forget(memory, tier="chat", target="a")
-    memory, changes = step(memory, [], at(11), SETTINGS)
+    memory, changes = later(memory, [], 11)
 
     assert changes == ()
     assert [finding.scope for finding in only(memory).findings] == ["target:b"]
+
+
+def test_a_tier_that_is_gone_takes_its_findings_along() -> None:
+    verdicts = [a_verdict(Level.WARNING), a_verdict(Level.WARNING, tier="code", target="")]
+    memory, _ = play((0, verdicts), (10, verdicts))
+
+    memory = forget_tier(memory, tier="code")
+    memory, (cleared,) = later(memory, [], 11)
+
+    assert (cleared.tier, cleared.after) == ("code", None)
+    assert [tier for tier, _ in memory.alerts] == ["chat"]
+
+
+def test_a_detector_that_is_gone_takes_its_findings_along_in_its_tier_only() -> None:
+    other = replace(a_verdict(Level.WARNING, target="b"), detector="another")
+    verdicts = [a_verdict(Level.WARNING), a_verdict(Level.WARNING, tier="code"), other]
+    memory, _ = play((0, verdicts), (10, verdicts))
+
+    memory = forget_detector(memory, tier="chat", detector="detector")
+    memory, changes = later(memory, [], 11)
+
+    assert changes == ()
+    assert [(tier, alert.findings[0].detector) for (tier, _), alert in memory.alerts.items()] == [
+        ("chat", "another"),
+        ("code", "detector"),
+    ]
 
 
 def test_a_stream_that_nobody_speaks_of_any_more_is_forgotten() -> None:
@@ -268,7 +328,7 @@ def test_a_stream_that_nobody_speaks_of_any_more_is_forgotten() -> None:
     memory, _ = play((0, bad), (10, bad), (3_610, []))
     assert memory.alerts
 
-    memory, (cleared,) = step(memory, [], at(3_611), SETTINGS)
+    memory, (cleared,) = later(memory, [], 3_611)
 
     assert cleared.after is None
     assert memory == PolicyMemory()
@@ -290,8 +350,59 @@ def test_memory_survives_save_and_load() -> None:
     verdicts = [a_verdict(Level.CRITICAL), a_verdict(Level.UNKNOWN, target="b")]
     memory, _ = play((0, verdicts), (10, verdicts))
 
-    assert load(save(memory)) == memory
-    assert step(load(save(memory)), [], at(310), SETTINGS) == step(memory, [], at(310), SETTINGS)
+    back = load(save(memory))
+    assert back == memory
+    assert back.stepped_seconds is None
+
+
+def test_time_in_which_fusewire_did_not_run_raises_nothing() -> None:
+    memory, _ = play((0, [a_verdict(Level.UNKNOWN), a_verdict(Level.CRITICAL, target="b")]))
+
+    memory = load(save(memory))
+    memory, at_once = later(memory, [], 3_000)
+    memory, (held,) = later(memory, [], 3_010)
+    memory, (unknown,) = later(memory, [], 3_300)
+
+    assert at_once == ()
+    assert (held.cause, unknown.cause) == (KV, "signals_unknown")
+
+
+def test_time_in_which_fusewire_did_not_run_clears_nothing() -> None:
+    bad = [a_verdict(Level.CRITICAL)]
+    memory, _ = play((0, bad), (10, bad), (20, [a_verdict(Level.OK)]))
+
+    memory = load(save(memory))
+    memory, early = later(memory, [], 90_000)
+    memory, (cleared,) = later(memory, [], 90_060)
+
+    assert early == ()
+    assert cleared.after is None
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=2), timedelta(hours=-1)], ids=["on", "back"])
+def test_a_clock_that_is_set_neither_delays_an_alert_nor_clears_one(jump: timedelta) -> None:
+    bad, unknown = [a_verdict(Level.CRITICAL)], [a_verdict(Level.UNKNOWN, target="b")]
+    memory = PolicyMemory()
+    changes: list[tuple[float, str, bool]] = []
+    for tick in range(80):
+        shown = at(5.0 * tick) + (jump if tick >= 1 else timedelta())
+        seconds = 1000.0 + 5.0 * tick
+        memory, found = step(memory, [*bad, *unknown], shown, seconds, SETTINGS)
+        changes += [(5.0 * tick, change.cause, change.after is None) for change in found]
+
+    assert changes == [(10.0, KV, False), (300.0, "signals_unknown", False)]
+    assert memory.alerts["chat", KV].since == at(10) + jump
+
+
+def test_a_clock_set_forward_does_not_clear_in_the_midst_of_a_hold() -> None:
+    bad, good = [a_verdict(Level.CRITICAL)], [a_verdict(Level.OK)]
+    memory, _ = play((0, bad), (10, bad), (20, good))
+
+    memory, early = step(memory, [], at(20 + 7_200), 1_025.0, SETTINGS)
+    _, (cleared,) = step(memory, [], at(20 + 7_260), 1_080.0, SETTINGS)
+
+    assert early == ()
+    assert cleared.after is None
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[[],[],0,1]", b"[[],[{}],0]", b"\xff"])
@@ -316,7 +427,7 @@ def test_changes_are_exactly_the_differences_of_the_alerts(
     for passed, rows in moments:
         now += passed
         verdicts = [a_verdict(level, target=target) for target, level in rows]
-        memory, changes = step(memory, verdicts, at(now), SETTINGS)
+        memory, changes = later(memory, verdicts, now)
         for change in changes:
             if change.after is None:
                 del known[change.tier, change.cause]

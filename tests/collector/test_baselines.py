@@ -169,8 +169,12 @@ async def test_after_a_restart_the_active_baseline_is_used_and_a_newer_candidate
     state = a_state()
 
     await a_keeper(state, shelf).start()
+    (panel,) = state.panels(state.close_tick())
 
     assert state.baselines[LANE].id == active.id
+    (reference,) = panel.references  # laid out before the first request: silence is told
+    assert reference is not None
+    assert reference.baseline == active.id
 
 
 async def test_a_promotion_by_a_command_is_taken_over() -> None:

@@ -45,7 +45,7 @@ async def a_snapshot(folder: Path) -> PolicyMemory:
             place = (detector.name, "chat", "a")
             memory, verdicts = detector.step(state.memory(place, detector.start), reading)
             state.remember(place, memory)
-            alerts, _ = step(alerts, verdicts, reading.at)
+            alerts, _ = step(alerts, verdicts, reading.at, reading.monotonic_seconds)
     await memories(folder, state, seconds=10).write(alerts, {"log.jsonl": b"position"})
     return alerts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -87,3 +88,21 @@ def test_a_restart_empties_the_ring() -> None:
 def test_thresholds_must_leave_a_band() -> None:
     with pytest.raises(ValidationError, match="clear_seconds 5 must be under trip_seconds 5"):
         QueueGrowthConfig(clear_seconds=5)
+
+
+@pytest.mark.parametrize("waiting", [45.0, 1e6 + 1.0 / 3.0])
+def test_a_long_queue_that_stands_still_is_not_growing_whatever_the_times_of_its_scrapes(
+    waiting: float,
+) -> None:
+    queue = QueueGrowthConfig().build()
+    memory = queue.start()
+    rng = np.random.default_rng(3)
+    values = {"requests_waiting": waiting, "requests_running": 2.0}
+    levels = set()
+
+    for number in range(200):
+        seconds = 5.0 * number + float(rng.uniform(0, 0.3))
+        memory, (verdict,) = queue.step(memory, a_reading(values, seconds=seconds))
+        levels.add(verdict.level)
+
+    assert levels == {Level.OK}

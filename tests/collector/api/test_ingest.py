@@ -70,7 +70,7 @@ async def test_packed_bodies_and_arrays_are_read(
     answer = await asked.client.post(PATH, content=packed, headers=headers)
 
     assert answer.status_code == 200, answer.text
-    assert answer.json() == {"accepted": 3, "rejected": []}
+    assert answer.json() == {"accepted": 3, "rejected": [], "partial": {"no_logprobs": 3}}
 
 
 @pytest.mark.slow
@@ -94,6 +94,14 @@ async def test_bombs_and_broken_packing_are_refused_whole(
     assert answer.status_code == status, answer.text
     page, _ = asked.service.parts.page.render()
     assert b"fusewire_generations_rejected_total{" in page
+
+
+@pytest.mark.slow
+async def test_an_empty_body_says_that_it_holds_no_line(asked: Asked) -> None:
+    answer = await asked.client.post(PATH, content=b"\n", headers=NDJSON)
+
+    assert answer.status_code == 422
+    assert answer.json()["rejected"] == [{"line": 0, "reason": "no_lines: the body holds no line"}]
 
 
 async def test_a_body_over_the_limit_is_refused_by_its_declared_length(asked: Asked) -> None:

@@ -75,12 +75,13 @@ async def test_a_baseline_is_promoted_once_and_taken_over_at_once(asked: Asked) 
     wanted = {"author": "tests", "reason": "as measured"}
 
     answer = await asked.client.post(f"/v1/baselines/{made.id}/promote", json=wanted)
+    again = await asked.client.post(f"/v1/baselines/{made.id}/promote", json=wanted)
     missing = await asked.client.post("/v1/baselines/bl_nope/promote", json=wanted)
     (listed,) = (await asked.client.get("/v1/baselines")).json()
 
     assert answer.status_code == 200, answer.text
     assert (listed["stage"], listed["author"]) == ("active", "tests")
-    assert missing.status_code == 404
+    assert (again.status_code, missing.status_code) == (409, 404)
     lane = (made.tier, made.scope, made.variant)
     assert str(asked.service.parts.state.baselines[lane].stage) == "active"
 

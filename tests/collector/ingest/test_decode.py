@@ -7,7 +7,6 @@ import math
 import pickle
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,31 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.ingest.decode import decode
-from collector.ingest.records import BodyError, Decoded, Limits, Missing, Reason
-from detectors.records import Batch
+from collector.ingest.records import Limits, Missing, Reason
+from tests.collector.ingest.lines import a_line, the_batch
 from tests.collector.ingest.recorded import ARRIVAL, DEFAULTS, corpus, recorded, replayed, the
 
 LIMITS = Limits()
 CHAT = the("0.32.0-chat-logprobs-top5")
 CREATED = datetime.fromtimestamp(CHAT.response["created"], UTC)
-
-
-def the_batch(decoded: Decoded) -> Batch:
-    assert decoded.rejected == ()
-    (batch,) = decoded.batches
-    return batch
-
-
-def a_line(request: dict[str, Any] | None = None, **members: Any) -> bytes:
-    """Return a line with a tiny completions answer of two tokens."""
-    logprobs = {
-        "tokens": ["a", "b"],
-        "token_logprobs": [-0.5, -1.5],
-        "top_logprobs": [{"a": -0.5, "c": -2.0}, {"d": -0.7, "b": -1.5}],
-    }
-    choice = {"index": 0, "text": "ab", "finish_reason": "stop", "logprobs": logprobs}
-    asked = {"model": "m", "prompt": "hello", "logprobs": 2, **(request or {})}
-    return json.dumps({"request": asked, "response": {"choices": [choice]}, **members}).encode()
 
 
 def test_one_object_an_array_and_ndjson_are_told_apart() -> None:
@@ -275,64 +256,6 @@ def test_the_variant_tells_apart_what_gives_logprobs_their_meaning() -> None:
 
     assert len(same) == 1
     assert len(same | others) == 6
-
-
-def test_an_oversized_line_counts_its_prompt_and_nothing_else() -> None:
-    limits = replace(LIMITS, max_line_bytes=2000)
-    line = a_line({"prompt": "x" * 3000})
-
-    decoded = decode(a_line() + b"\n" + line, DEFAULTS, limits)
-
-    assert decoded.accepted == 1
-    assert [(p.line, p.reason) for p in decoded.rejected] == [(2, Reason.OVERSIZED)]
-    (batch,) = decoded.batches  # the same variant: the rest of the tier's stream
-    assert batch.columns["prompt_chars"].tolist() == [5.0, 3000.0]
-    assert np.isnan(batch.columns["output_tokens"]).tolist() == [False, True]
-    assert decoded.partial == {Missing.ONLY_PROMPT_SIZE: 1}
-
-
-def test_a_line_of_countless_tiny_objects_is_stopped_before_it_takes_memory() -> None:
-    line = b'{"request": {}, "response": [' + b"{}," * 600_000 + b"{}]}"
-
-    decoded = decode(line, DEFAULTS, LIMITS)
-
-    assert decoded.refused == {"oversized": 1}
-
-
-def test_lines_beyond_the_limit_are_refused_with_one_message() -> None:
-    decoded = decode(b"\n".join([a_line()] * 5), DEFAULTS, replace(LIMITS, max_lines=3))
-
-    assert decoded.accepted == 3
-    assert decoded.refused == {"too_many_lines": 1}
-
-
-def test_a_body_over_the_limit_is_refused_whole() -> None:
-    with pytest.raises(BodyError, match="expected at most 10") as caught:
-        decode(a_line(), DEFAULTS, replace(LIMITS, max_batch_bytes=10))
-
-    assert caught.value.reason is Reason.TOO_LARGE
-
-
-@pytest.mark.parametrize("opening", [b"[", b'{"request":', b'{"request": {}, "response": ' + b"["])
-def test_deep_nesting_is_malformed(opening: bytes) -> None:
-    decoded = decode(opening * 20_000, DEFAULTS, LIMITS)
-
-    assert decoded.refused == {"malformed": 1}
-
-
-def test_a_stream_of_too_many_chunks_is_refused() -> None:
-    line = json.dumps({"request": {}, "response": "data: {}\n" * 20}).encode()
-
-    decoded = decode(line, DEFAULTS, replace(LIMITS, max_chunks=10))
-
-    assert decoded.refused == {"oversized": 1}
-
-
-def test_the_list_of_refused_lines_is_bounded_and_their_number_is_not() -> None:
-    decoded = decode(b"nonsense\n" * 50, DEFAULTS, replace(LIMITS, max_rejected=10))
-
-    assert len(decoded.rejected) == 10
-    assert decoded.refused == {"malformed": 50}
 
 
 CANARIES = ("zebra-canary-prompt", "quokka-canary-answer", "ocelot-canary-error")

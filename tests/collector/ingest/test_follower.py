@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.ingest.follower import Follower
+from tests.collector.busy_threads import busy_threads, turns
 
 
 @pytest.fixture
@@ -228,6 +230,98 @@ def test_a_new_file_of_the_same_size_is_new(log: Path) -> None:
 async def test_reading_does_not_hold_the_loop(log: Path) -> None:
     add(log, "one\n")
 
-    chunk = await a_follower(log).read()
+    async with busy_threads() as gate:
+        reading = asyncio.create_task(a_follower(log).read())
+        await turns()
+        held = reading.done()
+        gate.set()
+        chunk = await reading
 
+    assert not held, "it was read on the loop"
     assert chunk.payload == b"one\n"
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ("", "new\n"),
+        ("old\nolder\n", "new\n"),
+        ("old\nhalf of a ", "half of a new\n"),  # a line being written is not history
+        ("half of a ", "half of a new\n"),
+        ("old\n" + "x" * 990, "x" * 990 + "new\n"),
+    ],
+)
+def test_a_file_that_is_there_at_the_start_is_entered_behind_its_last_line(
+    log: Path, history: str, expected: str
+) -> None:
+    add(log, history)
+    follower = a_follower(log, from_end=True)
+
+    before = follower.read_now()
+    add(log, "new\n")
+
+    assert (before.payload, before.restarts) == (b"", 0)
+    assert all_of(follower) == expected
+
+
+def test_the_end_inside_a_line_that_is_too_long_waits_for_the_next(log: Path) -> None:
+    add(log, "old\n" + "x" * 5000)
+    follower = a_follower(log, from_end=True, longest=100)
+
+    before = follower.read_now()
+    add(log, "xx\nnew\n")
+
+    assert before.payload == b""
+    assert all_of(follower) == "new\n"
+
+
+def test_a_file_that_appears_later_is_read_from_its_start(log: Path) -> None:
+    follower = a_follower(log, from_end=True)
+
+    missing = follower.read_now()
+    add(log, "one\n")
+
+    assert missing.problem
+    assert all_of(follower) == "one\n"
+
+
+def test_after_a_rotation_the_new_file_is_read_from_its_start(log: Path) -> None:
+    add(log, "old\n")
+    follower = a_follower(log, from_end=True)
+    follower.read_now()
+
+    log.rename(log.with_suffix(".1"))
+    add(log, "one\n")
+
+    assert all_of(follower) == "one\n"
+
+
+def test_a_file_truncated_after_the_start_is_read_from_its_start(log: Path) -> None:
+    add(log, "old\nolder\n")
+    follower = a_follower(log, from_end=True)
+    follower.read_now()
+
+    log.write_text("one\n")
+
+    assert all_of(follower) == "one\n"
+
+
+def test_a_saved_position_goes_before_the_end(log: Path) -> None:
+    add(log, "one\n")
+    before = a_follower(log)
+    before.read_now()
+    before.close()
+
+    add(log, "two\n")
+    after = Follower(log, max_line_bytes=1000, position=before.position, from_end=True)
+
+    assert all_of(after) == "two\n"
+
+
+def test_a_folder_in_the_files_place_does_not_spend_the_first_entry(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    follower = a_follower(log, from_end=True)
+
+    assert follower.read_now().problem
+    assert follower.position is None

@@ -13,6 +13,7 @@ from collector.sources.engines import (
     Engine,
     Row,
     Term,
+    engine_names,
     engines_named,
     signal_named,
 )
@@ -214,7 +215,7 @@ def test_a_gauge_that_is_no_measurement_is_unusable_and_counted(text: str) -> No
     assert found.skipped[Skip.UNUSABLE] == 1
 
 
-@pytest.mark.parametrize("text", ["NaN", "+Inf", "-1", "9.3e18"])
+@pytest.mark.parametrize("text", ["NaN", "+Inf", "-1", "9.3e18", "9007199254740992"])
 def test_a_counter_that_is_no_count_is_unusable_and_counted(text: str) -> None:
     found = first(f"vllm:prompt_tokens_total {text}\n")
 
@@ -372,11 +373,19 @@ def test_a_new_engine_is_only_new_rows() -> None:
         ("ray_vllm_gpu_cache_usage_perc", "kv_cache_usage_ratio"),
         ("vllm:avg_generation_throughput_toks_per_s", "generation_tokens_per_second"),
         ("tgi_queue_size", "requests_waiting"),
+        ("vllm:prefix_cache_hits_total", None),  # a signal only over another
         ("vllm:nothing_of_the_kind", None),
     ],
 )
 def test_a_metric_name_of_an_engine_leads_to_its_signal(name: str, signal: str | None) -> None:
     assert signal_named(name) == signal
+
+
+def test_every_name_that_is_offered_leads_to_a_signal() -> None:
+    names = engine_names()
+
+    assert {"vllm:num_requests_waiting", "tgi_queue_size"} <= names
+    assert [name for name in names if signal_named(name) is None] == []
 
 
 def test_rows_feed_signals_of_the_catalogue_once_an_engine() -> None:
@@ -386,56 +395,3 @@ def test_rows_feed_signals_of_the_catalogue_once_an_engine() -> None:
 
         assert fed.keys() <= known
         assert set(fed.values()) == {1}
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_pieces_of_a_histogram_may_come_in_any_order(order: int) -> None:
-    lines = [
-        'vllm:time_to_first_token_seconds_bucket{le="0.1"} 1',
-        'vllm:time_to_first_token_seconds_bucket{le="1.0"} 2',
-        "vllm:time_to_first_token_seconds_count 3",
-        "vllm:time_to_first_token_seconds_sum 4.5",
-    ]
-
-    found = first("\n".join(lines[::order]) + "\n").histograms["ttft_seconds"]
-
-    assert (found.bounds, found.counts) == ((0.1, 1.0), (1.0, 2.0))
-    assert (found.total, found.sum) == (3.0, 4.5)
-
-
-@pytest.mark.parametrize(
-    "missing", ["_bucket", "_sum", "_count"], ids=["no buckets", "no sum", "no total"]
-)
-def test_a_histogram_with_a_part_missing_is_unusable(missing: str) -> None:
-    text = (
-        'vllm:time_to_first_token_seconds_bucket{le="0.1"} 1\n'
-        "vllm:time_to_first_token_seconds_sum 4.5\nvllm:time_to_first_token_seconds_count 3\n"
-    )
-    kept = [line for line in text.splitlines() if missing not in line]
-
-    found = first("\n".join(kept) + "\n")
-
-    assert found.absent["ttft_seconds"] is Absence.UNUSABLE
-    assert found.skipped[Skip.UNUSABLE] == 1
-
-
-def test_buckets_read_while_they_change_are_put_right() -> None:
-    found = first(
-        'vllm:time_to_first_token_seconds_bucket{le="0.1"} 5\n'
-        'vllm:time_to_first_token_seconds_bucket{le="1.0"} 4\n'
-        'vllm:time_to_first_token_seconds_bucket{le="+Inf"} 4\n'
-        "vllm:time_to_first_token_seconds_sum 1\n"
-    ).histograms["ttft_seconds"]
-
-    assert found.counts == (5.0, 5.0)
-    assert found.total == 5.0
-
-
-def test_a_cut_histogram_is_unusable_even_if_its_count_came_first() -> None:
-    found = first(
-        "vllm:time_to_first_token_seconds_sum 1\nvllm:time_to_first_token_seconds_count 4\n"
-        'vllm:time_to_first_token_seconds_bucket{le="0.1"} 4\n'
-        'vllm:time_to_first_token_seconds_bucket{le="1'
-    )
-
-    assert found.absent["ttft_seconds"] is Absence.UNUSABLE

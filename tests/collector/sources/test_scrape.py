@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
 
 import httpx2
 import pytest
 
+from collector.sources import scrape
 from collector.sources.fetch import Outcome
-from collector.sources.scrape import ScrapeSource, ScrapeTarget, metrics_url
-from detectors.records import Absence
+from collector.sources.scrape import LARGE_BYTES, ScrapeSource, ScrapeTarget, metrics_url
+from collector.sources.translate import Translation
+from detectors.records import Absence, Reading
 from detectors.signals import READING_SIGNALS
+from tests.collector.busy_threads import busy_threads, turns
 from tests.collector.sources.reading_pages import body
 from tests.collector.sources.servers import (
     NOW,
@@ -80,8 +84,13 @@ async def test_headers_of_the_target_are_sent(client: httpx2.AsyncClient) -> Non
     assert b"bearer x" in server.requests[0].lower()
 
 
-async def test_gzip_is_read(client: httpx2.AsyncClient) -> None:
-    async with serving(zipped(PAGE)) as server:
+@pytest.mark.parametrize("members", [1, 2, 30])
+async def test_gzip_is_read_whole_also_in_several_members(
+    client: httpx2.AsyncClient, members: int
+) -> None:
+    parts = [b"#\n"] * (members - 1) + [PAGE]
+    packed = b"".join(map(gzip.compress, parts))
+    async with serving(text(packed, headers=GZIP)) as server:
         reading = await a_source(server.url, client).read()
 
     assert reading.values["requests_running"] == 3.0
@@ -113,6 +122,21 @@ FAILURES: dict[str, tuple[Callable[[], Answer], Outcome, str]] = {
     "text": (lambda: text(b"pong\n"), Outcome.NOT_METRICS, "without one metrics line"),
     "binary": (lambda: text(b"\0\xff" * 500), Outcome.NOT_METRICS, "without one metrics line"),
     "short gzip": (lambda: zipped(PAGE * 50, keep=40), Outcome.GZIP, "gzip: it ends early"),
+    "second member cut": (
+        lambda: text(gzip.compress(PAGE) + gzip.compress(PAGE)[:15], headers=GZIP),
+        Outcome.GZIP,
+        "gzip: it ends early",
+    ),
+    "garbage after gzip": (
+        lambda: text(gzip.compress(PAGE) + b"garbage", headers=GZIP),
+        Outcome.GZIP,
+        "broken gzip",
+    ),
+    "countless members": (
+        lambda: text(gzip.compress(b"") * 65 + gzip.compress(PAGE), headers=GZIP),
+        Outcome.GZIP,
+        "more than 64 members",
+    ),
     "no gzip": (lambda: text(PAGE, headers=GZIP), Outcome.GZIP, "broken gzip"),
     "brotli": (
         lambda: text(PAGE, headers="Content-Encoding: br\r\n"),
@@ -190,20 +214,51 @@ async def test_an_empty_answer_is_up_with_no_data(client: httpx2.AsyncClient) ->
     assert source.stats().outcomes == {Outcome.NO_DATA: 1}
 
 
-async def test_a_large_page_does_not_hold_the_loop(client: httpx2.AsyncClient) -> None:
-    page = b"# nothing of interest\n" * 400_000 + PAGE
-    async with serving(text(page)) as server:
-        source = a_source(server.url, client)
+async def a_read_without_threads(source: ScrapeSource, fetched: asyncio.Event) -> Reading | None:
+    """Read while no thread is to be had; None if the page cannot be understood without one."""
+    async with busy_threads():
         read = asyncio.create_task(source.read())
-        longest, before = 0.0, monotonic()
-        while not read.done():
-            await asyncio.sleep(0.001)
-            longest, before = max(longest, monotonic() - before), monotonic()
+        await fetched.wait()
+        await turns()
+        done = read.done()
+    reading = await read
+    return reading if done else None
 
-        reading = await read
 
-    assert reading.values["requests_running"] == 3.0
-    assert longest < 0.25, "8.8 MB parsed in one go would take longer on a busy machine"
+@pytest.mark.parametrize(
+    ("size", "seen", "on_the_loop"),
+    [
+        pytest.param(0, True, True, id="small and known"),
+        pytest.param(0, False, False, id="small and new: each key is parsed"),
+        pytest.param(LARGE_BYTES, True, False, id="large"),
+    ],
+)
+async def test_a_page_is_understood_on_the_loop_only_if_it_is_small_and_known(
+    client: httpx2.AsyncClient, *, size: int, seen: bool, on_the_loop: bool
+) -> None:
+    fetched = asyncio.Event()
+    calls = 0
+
+    def counting() -> float:
+        nonlocal calls
+        calls += 1
+        if calls % 2 == 0:  # a read asks when it starts, and when the page is there
+            fetched.set()
+        return float(calls)
+
+    page = b"# nothing of interest\n" * (size // 22 + 1) + PAGE
+    async with serving(text(page)) as server:
+        target = ScrapeTarget("chat", "a", server.url)
+        source = ScrapeSource(target, client=client, now=lambda: NOW, monotonic=counting)
+        if seen:
+            await source.read()
+            fetched.clear()
+
+        reading = await a_read_without_threads(source, fetched)
+
+    assert (reading is not None) is on_the_loop
+    if reading is not None:
+        assert reading.values["requests_running"] == 3.0
 
 
 async def test_a_bad_target_costs_its_own_slot_only(client: httpx2.AsyncClient) -> None:
@@ -214,17 +269,36 @@ async def test_a_bad_target_costs_its_own_slot_only(client: httpx2.AsyncClient) 
                 for url in (silent.url, silent.url, huge.url)
             ]
             await asyncio.sleep(0)
-            started = monotonic()
 
             readings = [await a_source(good.url, client).read() for _ in range(5)]
 
-            took = monotonic() - started
+            waiting = [not task.done() for task in bad[:2]]
         for task in bad:
             task.cancel()
         await asyncio.gather(*bad, return_exceptions=True)
 
     assert all(reading.up for reading in readings)
-    assert took < 3.0
+    assert waiting == [True, True], "the good target was read while the silent ones were"
+
+
+@pytest.mark.parametrize("error", [OverflowError, ValueError, KeyError, RecursionError])
+async def test_a_page_that_gets_past_every_check_costs_its_scrape_only(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def overflowing(*_: object, **__: object) -> Translation:
+        raise error("intermediate overflow in fsum")
+
+    async with serving(text(PAGE)) as server:
+        source = a_source(server.url, client)
+        with monkeypatch.context() as patched:
+            patched.setattr(scrape, "translate", overflowing)
+            failed = await source.read()
+        after = await source.read()
+
+    assert not failed.up
+    assert f"cannot be used: {error.__name__}" in failed.problem
+    assert after.up
+    assert source.stats().outcomes == {Outcome.UNUSABLE: 1, Outcome.READ: 1}
 
 
 async def test_being_cancelled_is_not_swallowed(client: httpx2.AsyncClient) -> None:
