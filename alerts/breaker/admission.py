@@ -43,11 +43,6 @@ def lapsed(breaker: Breaker, now: datetime) -> bool:
     return breaker.effective_ratio < 1 and (lease is None or lease <= now)
 
 
-def ratio_in_force(breaker: Breaker, now: datetime) -> float:
-    """Return the share of requests that `breaker` lets in now, 0..1, its lease considered."""
-    return 1.0 if lapsed(breaker, now) else breaker.effective_ratio
-
-
 def share(key: str, salt: str) -> float:
     """Return where a key lies in 0..1: the same everywhere and for ever, spread evenly."""
     digest = blake2b(f"{salt}\0{key}".encode(), digest_size=_BITS // 8).digest()

@@ -13,8 +13,10 @@ from datetime import datetime, timedelta
 from random import Random
 
 from alerts.breaker.admission import retry_after_seconds
+from alerts.breaker.events import Event
 from alerts.breaker.journal import Journal, JournalError
 from alerts.breaker.ledger import Ledger
+from alerts.breaker.machine import step
 from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.payload import Facts, Route, deliveries
 from alerts.breaker.pools import Pools
@@ -112,6 +114,23 @@ class Book:
     def public(self, breaker: Breaker) -> Breaker:
         """Return what is persisted and shown: in observe mode a closed breaker."""
         return fresh(breaker) if self.observes(breaker.key.tier) else breaker
+
+    def decided(self, key: Key, event: Event, now: datetime) -> Move | None:
+        """Return what `event` changes for anyone outside; what it only counts is counted."""
+        before, parameters = self.machines[key], self.parameters(key.tier)
+        after, transitions = step(before, event, parameters, now, self._rng.uniform)
+        if after.seq == before.seq:
+            self.put(after)
+            return None
+        return Move(after, transitions[0] if transitions else None)
+
+    async def apply(
+        self, key: Key, event: Event, now: datetime, *, must_be_durable: bool = False
+    ) -> None:
+        """Put in force what `event` changes; as `commit`."""
+        move = self.decided(key, event, now)
+        if move is not None:
+            await self.commit([move], must_be_durable=must_be_durable)
 
     async def commit(self, moves: Sequence[Move], *, must_be_durable: bool = False) -> bool:
         """Put `moves` in force, in one transaction; return whether all are.

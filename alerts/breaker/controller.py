@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from random import Random
 
 from alerts.breaker import outlook
 from alerts.breaker.admission import Admission, let_in
 from alerts.breaker.book import Book, Move, TierSetup, released, withholding
-from alerts.breaker.events import Event, Force, Release
-from alerts.breaker.journal import Journal, JournalError
-from alerts.breaker.machine import renewal_due, renewed, step
-from alerts.breaker.overrides import OverrideError, bounded, check_force, check_known
+from alerts.breaker.clock import WATCHED_SECONDS, Clock, Instant, extended, shifted
+from alerts.breaker.events import Force, Release
+from alerts.breaker.evidence import Seen
+from alerts.breaker.hands import Hands
+from alerts.breaker.journal import Journal
+from alerts.breaker.machine import renewal_due, renewed
+from alerts.breaker.overrides import check_force
 from alerts.breaker.payload import Route
 from alerts.breaker.reconcile import configured, reconcile
 from alerts.breaker.records import Breaker, Entry, Forced, Key, Override, State, Transition
@@ -39,7 +42,8 @@ class Controller:
     Args:
         journal: Where decisions are written before they are in force.
         tiers: Name to setup; `update_tiers` replaces them.
-        now: The clock, aware UTC.
+        now: The wall clock, aware UTC.
+        monotonic: Counts intervals, in seconds; derived from `now` if not given.
         rng: For jitter and for sampling requests that carry no key.
         controller: This installation's name in what gateways receive.
         endpoints: Who is told by webhook.
@@ -52,6 +56,7 @@ class Controller:
         tiers: Mapping[str, TierSetup],
         *,
         now: Callable[[], datetime],
+        monotonic: Callable[[], float] | None = None,
         rng: Random,
         controller: str = "fusewire",
         endpoints: Sequence[Route] = (),
@@ -66,13 +71,14 @@ class Controller:
             routes=endpoints,
             on_change=on_change,
         )
-        self._watch = Watch()
+        self._watch = Watch(self._book.pools)
+        self._hands = Hands(self._book, journal)
+        self._documents = outlook.Documents(self._book, rng)
         self._journal = journal
-        self._now = now
+        self._clock = Clock(now, monotonic)
         self._rng = rng
         self._lock = asyncio.Lock()
-        self._ticked_at: datetime | None = None
-        self._asked: dict[Key, Override | None] = {}
+        self._ticked: float | None = None
 
     @property
     def breakers(self) -> Mapping[Key, Breaker]:
@@ -106,12 +112,11 @@ class Controller:
         """
         async with self._lock:
             loaded = await self._journal.load()
-            now, book = self._now(), self._book
+            at, book = await self._at(), self._book
             book.begin(loaded.epoch)
-            await book.commit(reconcile(book, loaded.breakers, now, self._rng.uniform))
-            longest = max((s.parameters.warmup_seconds for s in book.tiers.values()), default=0)
-            self._watch.warm_at = now + timedelta(seconds=longest)
-            self._ticked_at = now
+            await book.commit(reconcile(book, loaded.breakers, at.wall, self._rng.uniform))
+            self._warm_up(book.tiers, at)
+            self._ticked = at.seconds
 
     async def evaluate(
         self, tier: str, target: str, verdicts: Sequence[Verdict], *, reading_ok: bool
@@ -123,36 +128,34 @@ class Controller:
         that cannot be written shows in `journal_writable`, not as an exception.
         """
         async with self._lock:
-            setup, now = self._book.tiers.get(tier), self._now()
+            setup, at = self._book.tiers.get(tier), await self._at()
             if setup is None or (target and target not in setup.targets):
                 return
             if not target:
-                self._watch.take_drift(tier, verdicts, now, reading_ok=reading_ok)
+                self._watch.take_drift(tier, verdicts, at.seconds, reading_ok=reading_ok)
                 return
             key = Key(tier, target)
-            await self._judge(key, setup, verdicts, now, reading_ok=reading_ok)
             breaker = self._book.machines[key]
-            event = self._watch.round_event(key, breaker, setup, now)
+            seen = self._watch.take(breaker, verdicts, setup, at.seconds, reading_ok=reading_ok)
+            await self._judge(breaker, seen, setup, at)
+            breaker = self._book.machines[key]
+            event = self._watch.round_event(breaker, seen, setup, at.seconds)
             if event is not None:
-                await self._apply(Key(tier), event, now)
+                await self._book.apply(Key(tier), event, at.wall)
 
     async def tick(self) -> None:
         """Let time pass, about once a second: timers, overrides, requests, leases."""
         async with self._lock:
-            now, book = self._now(), self._book
+            at, book = await self._at(), self._book
             await book.ledger.retry()
-            await self._take_over_requests(now)
-            waiting = [
-                breaker
-                for breaker in book.machines.values()
-                if breaker.state is not State.CLOSED or breaker.override is not None
-            ]
+            self._give_time_back(at)
+            await self._hands.take_over(at.wall)
+            waiting = [book.machines[key] for key in book.pools.waiting]
             for breaker in sorted(waiting, key=_turn):
-                setup = book.tiers[breaker.key.tier]
-                tick = self._watch.tick(breaker, self._pool(breaker.key.tier), setup, now)
-                await self._apply(breaker.key, tick, now)
-            await self._renew(now)
-            self._ticked_at = now
+                tick = self._watch.tick(breaker, book.tiers[breaker.key.tier], at.seconds)
+                await self._book.apply(breaker.key, tick, at.wall)
+            await self._renew(at.wall)
+            self._ticked = at.seconds
 
     async def override(
         self, key: Key, forced: Forced, *, actor: str, reason: str, seconds: float
@@ -165,24 +168,27 @@ class Controller:
             JournalError: If it could not be written; then nothing changed.
         """
         async with self._lock:
-            now = self._now()
+            now = (await self._at()).wall
             check_force(self._book, key, reason=reason, seconds=seconds)
             expires = now + timedelta(seconds=seconds)
             override = Override(forced, actor, reason, now, expires)
-            await self._apply(key, Force(override), now, must_be_durable=True)
+            await self._book.apply(key, Force(override), now, must_be_durable=True)
             return self._book.public(self._book.machines[key])
 
     async def release(self, key: Key, *, actor: str, reason: str) -> Breaker:
         """End an override and any latch; traffic comes back over the ramp.
 
-        It works without a journal too: then it is written when the journal can be again.
+        It works without a journal too, where it lets traffic back: then it is written when the
+        journal can be again.
 
         Raises:
             OverrideError: If the breaker is unknown or the reason is empty.
+            JournalError: If it would withhold more (`forced_closed` ends) and could not be written;
+                then nothing changed.
         """
         async with self._lock:
-            check_known(self._book, key, reason)
-            await self._apply(key, Release(actor, reason), self._now())
+            now = (await self._at()).wall
+            await self._hands.release(key, Release(actor, reason), now)
             return self._book.public(self._book.machines[key])
 
     async def update_tiers(
@@ -190,141 +196,123 @@ class Controller:
     ) -> None:
         """Swap the setup after a reload: breakers that stay keep their state.
 
-        What enforce withheld is given back where a breaker goes or its tier now only observes.
+        What enforce withheld is given back where a breaker goes or its tier now only observes. A
+        tier that is new or was switched starts closed, with a warm-up of its own.
         """
         async with self._lock:
-            now, book = self._now(), self._book
-            kept = {
-                key
-                for key in book.machines
-                if key in configured(tiers) and book.tiers[key.tier].mode == tiers[key.tier].mode
-            }
+            at, book = await self._at(), self._book
+            asked = configured(tiers)
+            same = {t for t in tiers if t in book.tiers and book.tiers[t].mode == tiers[t].mode}
+            kept = {key for key in book.machines if key in asked and key.tier in same}
             gone = [breaker for key, breaker in book.machines.items() if key not in kept]
             told = [b for b in gone if withholding(b) and not book.observes(b.key.tier)]
-            await book.commit([released(breaker, "configuration changed", now) for breaker in told])
+            await book.commit(
+                [released(breaker, "configuration changed", at.wall) for breaker in told]
+            )
             for breaker in gone:
                 book.drop(breaker.key)
                 self._watch.forget(breaker.key)
             book.tiers = dict(tiers)
             book.routes = book.routes if endpoints is None else tuple(endpoints)
-            for key in configured(tiers) - kept:
+            for key in asked - kept:
                 book.add(key)
+            self._warm_up(tiers.keys() - same, at)
             book.tell()
 
     def admit(self, tier: str, target: str = "", key: str = "") -> Admission:
         """Answer for one request; equal keys get equal answers while the ratio stays."""
-        now, setup = self._now(), self._book.tiers.get(tier)
-        if setup is not None and self._stale(now, setup.parameters.lease_seconds):
+        at, setup = self._clock.read(), self._book.tiers.get(tier)
+        if setup is not None and self._stale(at, setup):
             return let_in("stale", "evaluator_stale")
-        return outlook.admit(self._book, self._rng, now, tier=tier, target=target, key=key)
+        return outlook.admit(self._book, self._rng, at.wall, tier=tier, target=target, key=key)
 
     def state_document(self) -> StateDocument:
         """Return every tier and target as gateways should treat them now."""
-        return outlook.document(self._book, self._rng, self._now())
+        at, tiers = self._clock.read(), self._book.tiers.items()
+        stale = frozenset(tier for tier, setup in tiers if self._stale(at, setup))
+        return self._documents.document(at, stale=stale)
 
     async def wait_for(self, after_rev: int, timeout_seconds: float) -> StateDocument | None:
-        """Return the state once it is another than `after_rev`, or None after the timeout."""
+        """Return the state once it is another than `after_rev`, or None after the timeout.
+
+        Once closed, None at once.
+        """
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._book.changed_since(after_rev)
         except TimeoutError:
             return None
-        return self.state_document()
+        return None if self._book.closed else self.state_document()
 
-    def _stale(self, now: datetime, lease_seconds: float) -> bool:
-        ticked = self._ticked_at
-        return ticked is None or (now - ticked).total_seconds() > lease_seconds
+    def close(self) -> None:
+        """Let everyone go who waits for a newer state, now and from now on: the service stops."""
+        self._book.close()
 
-    def _pool(self, tier: str) -> Mapping[Key, Breaker]:
-        keys = (Key(tier, target) for target in self._book.tiers[tier].targets)
-        return {key: self._book.machines[key] for key in keys}
+    def _stale(self, at: Instant, setup: TierSetup) -> bool:
+        return self._ticked is None or at.seconds - self._ticked > setup.parameters.lease_seconds
 
-    async def _judge(
-        self,
-        key: Key,
-        setup: TierSetup,
-        verdicts: Sequence[Verdict],
-        now: datetime,
-        *,
-        reading_ok: bool,
-    ) -> None:
-        breaker, watch = self._book.machines[key], self._watch
-        seen = watch.take(breaker, verdicts, setup, now, reading_ok=reading_ok)
-        refused = watch.refused(breaker, seen, self._pool(key.tier), setup, now)
-        if refused and watch.suppress(key, refused, now):
-            note = Transition(key, "suppressed", now, "auto", breaker, breaker, refused)
+    def _warm_up(self, tiers: Iterable[str], at: Instant) -> None:
+        for tier in tiers:
+            seconds = self._book.parameters(tier).warmup_seconds
+            self._watch.warm_up(tier, at.seconds + seconds)
+
+    async def _at(self) -> Instant:
+        """Return this moment; if the wall clock was set, every breaker follows it first."""
+        at = self._clock.read()
+        jump = self._clock.jump(at)
+        if jump:
+            await self._follow(jump, at.wall)
+        return at
+
+    async def _follow(self, jump_seconds: float, now: datetime) -> None:
+        """Move deadlines with the wall clock; what was brought nearer is written and told."""
+        book = self._book
+        _LOG.warning("the wall clock was set", extra={"jump_seconds": jump_seconds})
+        for breaker in list(book.machines.values()):
+            book.put(shifted(breaker, jump_seconds))
+        book.tell()
+        if jump_seconds < 0:
+            waiting = (book.machines[key] for key in sorted(book.pools.waiting))
+            enforced = [breaker for breaker in waiting if not book.observes(breaker.key.tier)]
+            await book.commit(
+                [Move(renewed(b, book.parameters(b.key.tier), now)) for b in enforced]
+            )
+
+    def _give_time_back(self, at: Instant) -> None:
+        """Do not count the time against half-open targets in which nobody ticked."""
+        passed = at.seconds - (at.seconds if self._ticked is None else self._ticked)
+        if passed > WATCHED_SECONDS:
+            for key in list(self._book.pools.waiting):
+                late = extended(self._book.machines[key], passed - WATCHED_SECONDS)
+                self._book.put(late)
+
+    async def _judge(self, breaker: Breaker, seen: Seen, setup: TierSetup, at: Instant) -> None:
+        key, watch = breaker.key, self._watch
+        refused = watch.refused(breaker, seen, setup, at.seconds)
+        if refused and watch.suppress(key, refused, at.seconds):
+            note = Transition(key, "suppressed", at.wall, "auto", breaker, breaker, refused)
             await self._book.note(note)
         event = watch.event(breaker, seen, setup, refused)
         if event is None:
             return
-        await self._apply(key, event, now)
+        await self._book.apply(key, event, at.wall)
         after = self._book.machines[key]
         if breaker.state is State.CLOSED and after.state is State.OPEN:
-            watch.tripped(key, now)
-
-    async def _apply(
-        self, key: Key, event: Event, now: datetime, *, must_be_durable: bool = False
-    ) -> None:
-        before = self._book.machines[key]
-        parameters = self._book.parameters(key.tier)
-        after, transitions = step(before, event, parameters, now, self._rng.uniform)
-        if after.seq == before.seq:
-            self._book.machines[key] = after
-            return
-        move = Move(after, transitions[0] if transitions else None)
-        await self._book.commit([move], must_be_durable=must_be_durable)
+            watch.tripped(key, at.seconds)
 
     async def _renew(self, now: datetime) -> None:
         """Renew leases; without a journal only in memory and not beyond what is durable."""
+        book = self._book
+        waiting = (book.machines[key] for key in sorted(book.pools.waiting))
         due = [
             breaker
-            for key, breaker in self._book.machines.items()
-            if not self._book.observes(key.tier)
-            and renewal_due(breaker, self._book.parameters(key.tier), now, self._rng.uniform)
+            for breaker in waiting
+            if not book.observes(breaker.key.tier)
+            and renewal_due(breaker, book.parameters(breaker.key.tier), now, self._rng.uniform)
         ]
-        moves = [Move(renewed(b, self._book.parameters(b.key.tier), now)) for b in due]
-        if await self._book.commit(moves):
-            return
-        for breaker in due:
-            until = breaker.override.expires_at if breaker.override else breaker.open_until
-            if until is not None and until > now:
-                self._book.extend_in_memory(breaker.key, now, until)
-
-    async def _take_over_requests(self, now: datetime) -> None:
-        """Honour overrides that commands left in the journal while nobody answered them."""
-        try:
-            self._asked.update(await self._journal.overrides())
-        except JournalError:
-            self._book.ledger.failed()
-        for key, asked in list(self._asked.items()):
-            try:
-                await self._honour(key, asked, now)
-            except OverrideError as error:
-                _LOG.warning("override request refused", extra={"problem": str(error)})
-                await self._answer(key, f"request refused: {error}", now)
-            except JournalError:
-                continue  # kept, and tried again on the next tick
-            del self._asked[key]
-
-    async def _answer(self, key: Key, reason: str, now: datetime) -> None:
-        """Audit that a request changed nothing, so that no later start honours it anew."""
-        breaker = self._book.machines.get(key, Breaker(key, epoch=self._book.epoch))
-        done = Transition(key, "override_ended", now, "command", breaker, breaker, reason[:400])
-        await self._book.note(done)
-
-    async def _honour(self, key: Key, asked: Override | None, now: datetime) -> None:
-        book = self._book
-        if asked is None:
-            check_known(book, key, "by command")
-            before = book.machines[key]
-            await self._apply(key, Release("command", "released by command"), now)
-            if book.machines[key] == before:
-                await self._answer(key, "nothing to release", now)
-            return
-        override = bounded(book, key, asked, now)
-        seconds = (override.expires_at - now).total_seconds()
-        check_force(book, key, reason=override.reason, seconds=seconds)
-        await self._apply(key, Force(override), now, must_be_durable=True)
+        moves = [Move(renewed(b, book.parameters(b.key.tier), now)) for b in due]
+        if not await book.commit(moves):
+            book.extend_in_memory(due, now)
 
 
 def _turn(breaker: Breaker) -> tuple[bool, float, Key]:

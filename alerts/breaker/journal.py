@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -35,8 +35,11 @@ class Journal(Protocol):
     async def record(self, entries: Sequence[Entry]) -> None:
         """Write all entries, in their order, in one transaction, durable when this returns.
 
-        A delivery makes every pending or claimed one of the same (endpoint, key) with a lower
-        (epoch, seq) superseded, also one of an earlier entry of the same call.
+        A delivery makes every pending or claimed one of the same (endpoint, key) with no higher
+        (epoch, seq) superseded, also one of an earlier entry of the same call. After an error the
+        write may have gone through all the same: transitions and deliveries that come again are
+        kept once. A breaker older than what is kept is an error. Without entries this finds out
+        whether the journal can be written.
         """
         ...
 
@@ -48,8 +51,20 @@ class Journal(Protocol):
         """
         ...
 
-    async def claim(self, *, now: datetime, limit: int, hold_seconds: float) -> list[Delivery]:
+    async def claim(
+        self,
+        *,
+        now: datetime,
+        limit: int,
+        hold_seconds: float,
+        per_endpoint: int | None = None,
+        busy: Collection[tuple[str, Key]] = (),
+    ) -> list[Delivery]:
         """Claim due deliveries, oldest first, at most one for each (endpoint, key).
+
+        `busy` is what the claimer has on the wire: nothing of that is claimed, and it counts
+        among the `per_endpoint` that one endpoint may have. What was put off further than a
+        minute was so before the clock was set back, and is due.
 
         A claim that is not settled within `hold_seconds` is due again; until then nothing else of
         its (endpoint, key) is claimed. Each claim counts as an attempt, and `attempts` of what is

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 
@@ -10,12 +12,14 @@ from alerts.breaker.admission import (
     admitted,
     lapsed,
     let_in,
-    ratio_in_force,
     retry_after_seconds,
 )
 from alerts.breaker.book import Book, TierSetup
+from alerts.breaker.clock import Instant
 from alerts.breaker.records import Breaker, Key
-from alerts.breaker.state_document import StateDocument, TargetState, TierState
+from alerts.breaker.state_document import StateDocument, TargetState, TierState, encoded
+
+WAIT_KEPT_SECONDS = 5.0  # retry_after_seconds of a document may be so old
 
 
 def admit(book: Book, rng: Random, now: datetime, *, tier: str, target: str, key: str) -> Admission:
@@ -40,58 +44,100 @@ def admit(book: Book, rng: Random, now: datetime, *, tier: str, target: str, key
     return denied[0] if denied else min(answers, key=lambda answer: answer.ratio)
 
 
-def document(book: Book, rng: Random, now: datetime) -> StateDocument:
-    """Return every tier and target as gateways should treat them now."""
-    tiers: list[TierState] = []
-    targets: list[TargetState] = []
-    ttl_seconds = min((s.parameters.lease_seconds for s in book.tiers.values()), default=60.0)
-    for tier, setup in sorted(book.tiers.items()):
-        for key in (Key(tier), *(Key(tier, target) for target in sorted(setup.targets))):
-            breaker = book.public(book.machines[key])
-            ttl_seconds = min(ttl_seconds, _lease_left(breaker, now, ttl_seconds))
-            wait = _wait(breaker, setup, rng, now)
-            if key.target:
-                targets.append(_target(breaker, setup, wait, now))
-            else:
-                tiers.append(_tier(breaker, setup, wait, now))
-    return StateDocument(
-        controller=book.controller,
-        epoch=book.epoch,
-        rev=book.rev,
-        generated_at=now,
-        ttl_seconds=ttl_seconds,
-        tiers=tuple(tiers),
-        targets=tuple(targets),
-    )
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a document; `leases` is when the first lease in them ends."""
+
+    rev: int
+    stale: AbstractSet[str]
+    built: Instant
+    leases: datetime | None
+    ttl_seconds: float
+    tiers: tuple[TierState, ...]
+    targets: tuple[TargetState, ...]
+    encoded: bytes
 
 
-def _lease_left(breaker: Breaker, now: datetime, otherwise: float) -> float:
-    lease = breaker.lease_expires_at
-    if lease is None or lapsed(breaker, now):
-        return otherwise
-    return (lease - now).total_seconds()
+class Documents:
+    """The state document: its rows are built and encoded once for each rev, however many ask."""
+
+    def __init__(self, book: Book, rng: Random) -> None:
+        self._book = book
+        self._rng = rng
+        self._kept: _Rows | None = None
+
+    def document(self, at: Instant, *, stale: AbstractSet[str]) -> StateDocument:
+        """Return every tier and target as gateways should treat them now.
+
+        Nothing is withheld in tiers that are `stale`: nobody decided about them for a lease.
+        """
+        book, rows = self._book, self._kept
+        if rows is None or (rows.rev, rows.stale) != (book.rev, stale) or _past(rows, at):
+            rows = self._kept = self._built(at, stale)
+        ttl_seconds = rows.ttl_seconds
+        if rows.leases is not None:
+            ttl_seconds = min(ttl_seconds, (rows.leases - at.wall).total_seconds())
+        return StateDocument(
+            controller=book.controller,
+            epoch=book.epoch,
+            rev=book.rev,
+            generated_at=at.wall,
+            ttl_seconds=ttl_seconds,
+            tiers=rows.tiers,
+            targets=rows.targets,
+            rows=rows.encoded,
+        )
+
+    def _built(self, at: Instant, stale: AbstractSet[str]) -> _Rows:
+        tiers: list[TierState] = []
+        targets: list[TargetState] = []
+        leases: list[datetime] = []
+        for tier, setup in sorted(self._book.tiers.items()):
+            for key in (Key(tier), *(Key(tier, target) for target in sorted(setup.targets))):
+                breaker = self._book.public(self._book.machines[key])
+                withholds = breaker.effective_ratio < 1
+                live = not (withholds and (tier in stale or lapsed(breaker, at.wall)))
+                if live and withholds and breaker.lease_expires_at is not None:
+                    leases.append(breaker.lease_expires_at)
+                wait = _wait(breaker, setup, self._rng, at.wall) if live and withholds else 0
+                if key.target:
+                    targets.append(_target(breaker, setup, wait, live=live))
+                else:
+                    tiers.append(_tier(breaker, setup, wait, live=live))
+        every = (setup.parameters.lease_seconds for setup in self._book.tiers.values())
+        return _Rows(
+            rev=self._book.rev,
+            stale=stale,
+            built=at,
+            leases=min(leases, default=None),
+            ttl_seconds=min(every, default=60.0),
+            tiers=tuple(tiers),
+            targets=tuple(targets),
+            encoded=encoded(tiers, targets),
+        )
+
+
+def _past(rows: _Rows, at: Instant) -> bool:
+    """Return whether something in `rows` that withholds is no longer so, or its wait too old."""
+    if rows.leases is None:
+        return False
+    return at.wall >= rows.leases or at.seconds - rows.built.seconds > WAIT_KEPT_SECONDS
 
 
 def _wait(breaker: Breaker, setup: TierSetup, rng: Random, now: datetime) -> int:
-    if ratio_in_force(breaker, now) >= 1:
-        return 0
     return retry_after_seconds(breaker, setup.parameters, now, rng.uniform)
-
-
-def _shown(breaker: Breaker, now: datetime) -> str:
-    return "stale" if lapsed(breaker, now) else breaker.shown_state
 
 
 def _code(breaker: Breaker) -> str:
     return breaker.cause.code if breaker.cause else ""
 
 
-def _tier(breaker: Breaker, setup: TierSetup, wait: int, now: datetime) -> TierState:
+def _tier(breaker: Breaker, setup: TierSetup, wait: int, *, live: bool) -> TierState:
     return TierState(
         id=breaker.key.tier,
         mode=setup.mode,
-        state=_shown(breaker, now),
-        admit_ratio=ratio_in_force(breaker, now),
+        state=breaker.shown_state if live else "stale",
+        admit_ratio=breaker.effective_ratio if live else 1.0,
         retry_after_seconds=wait,
         epoch=breaker.epoch,
         seq=breaker.seq,
@@ -99,13 +145,13 @@ def _tier(breaker: Breaker, setup: TierSetup, wait: int, now: datetime) -> TierS
     )
 
 
-def _target(breaker: Breaker, setup: TierSetup, wait: int, now: datetime) -> TargetState:
-    ratio = ratio_in_force(breaker, now)
+def _target(breaker: Breaker, setup: TierSetup, wait: int, *, live: bool) -> TargetState:
+    ratio = breaker.effective_ratio if live else 1.0
     return TargetState(
         id=breaker.key.target,
         tier=breaker.key.tier,
         address=setup.targets[breaker.key.target],
-        state=_shown(breaker, now),
+        state=breaker.shown_state if live else "stale",
         admit_ratio=ratio,
         weight=round(100 * ratio),
         retry_after_seconds=wait,

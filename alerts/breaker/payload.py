@@ -52,7 +52,8 @@ def deliveries(
     if not wanted:
         return ()
     bytes_sent = body(breaker, transition, facts, now)
-    lease = timedelta(seconds=facts.parameters.lease_seconds)
+    # a gateway may hold what was sent at the end of its lease for one lease more
+    both = 2 * timedelta(seconds=facts.parameters.lease_seconds)
     return tuple(
         Delivery(
             id=_delivery_id(facts.controller, route.name, breaker, bytes_sent),
@@ -63,7 +64,7 @@ def deliveries(
             body=bytes_sent,
             created_at=now,
             due_at=now,
-            expires_at=breaker.lease_expires_at or now + lease,
+            expires_at=breaker.lease_expires_at or now + both,
         )
         for route in wanted
     )

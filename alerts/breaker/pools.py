@@ -42,7 +42,7 @@ class Pools:
 
     def another_probes(self, key: Key) -> bool:
         """Return whether a target of the pool other than `key` is half open."""
-        probing = self._probing.get(key.tier, frozenset())
+        probing: AbstractSet[str] = self._probing.get(key.tier, frozenset())
         return len(probing) > (key.target in probing)
 
 

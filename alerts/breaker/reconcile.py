@@ -48,7 +48,7 @@ def _of_one(book: Book, key: Key, now: datetime, rng_uniform: Uniform) -> list[M
     if transitions:
         return [Move(after, transitions[0])]
     if after.effective_ratio < 1:
-        book.put(replace(after, seq=loaded.seq))
+        book.put(after)
         return [Move(renewed(after, parameters, now))]
     book.put(leased(after, parameters, now))
     return []

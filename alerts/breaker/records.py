@@ -163,7 +163,7 @@ class Delivery:
 class Entry:
     """What one decision writes, in one transaction.
 
-    Pending or claimed deliveries of the same (endpoint, key) with a lower (epoch, seq) become
+    Pending or claimed deliveries of the same (endpoint, key) with no higher (epoch, seq) become
     `superseded`. A renewal has no transition.
     """
 

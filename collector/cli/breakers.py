@@ -12,7 +12,7 @@ from urllib.parse import quote
 import click
 
 from alerts.breaker.records import Forced, Key, Override
-from collector.api.shapes import BreakerOut, breaker_out
+from collector.api.shapes import BreakerOut, OverrideOut, breaker_out
 from collector.cli import database
 from collector.cli.options import (
     Duration,
@@ -25,8 +25,9 @@ from collector.cli.options import (
     token_option,
 )
 from collector.cli.output import actor_name, fail, moment, show_json_list, show_table, utc_now
-from collector.cli.service import RefusedError, SilentError, service_of
+from collector.cli.service import RefusedError, Service, SilentError, service_of
 from collector.config import Config
+from collector.config.values import duration_text
 from collector.store import breakers as stored_breakers
 from collector.store import overrides
 
@@ -57,35 +58,40 @@ def list_breakers(config_path: Path, *, as_json: bool) -> None:
 
 def known_breakers(config: Config) -> list[BreakerOut]:
     """Return every breaker, from the service if it answers, else from the database."""
+    service = service_of(config)
     try:
-        return service_of(config).get("/v1/breakers", list[BreakerOut])
+        service.warn_if_other()
+        return service.get("/v1/breakers", list[BreakerOut])
     except SilentError as error:
         click.echo(f"{error}; this is from the database", err=True)
         return [breaker_out(one) for one in database.read(config, stored_breakers.known)]
 
 
 def show_breakers(found: list[BreakerOut]) -> None:
-    """Print breakers for people."""
+    """Print breakers for people: of an override in force who, since when and until when."""
     rows = [
         [
             str(Key(one.tier, one.target)),
             one.shown_state,
             f"{one.effective_ratio:g}",
-            moment(one.changed_at),
-            _why(one),
+            *(_of_machine(one) if one.override is None else _of_override(one, one.override)),
         ]
         for one in found
     ]
-    show_table("breaker", ("name", "state", "admits", "since", "why"), rows)
+    columns = ("name", "state", "admits", "since", "until", "by", "why", "by_itself")
+    show_table("breaker", columns, rows)
 
 
-def _why(one: BreakerOut) -> str:
-    if one.override is not None:
-        until = moment(one.override.expires_at)
-        return f"{one.override.actor}, until {until}: {one.override.reason}"
-    if one.shown_state == "closed" and one.effective_ratio >= 1:
-        return ""
-    return one.cause.reason if one.cause else ""
+def _of_machine(one: BreakerOut) -> list[str]:
+    calm = one.shown_state == "closed" and one.effective_ratio >= 1
+    why = "" if calm or one.cause is None else one.cause.reason
+    return [moment(one.changed_at), moment(one.open_until), "", why, ""]
+
+
+def _of_override(one: BreakerOut, override: OverrideOut) -> list[str]:
+    itself = f"{one.state}, admits {one.admit_ratio:g}"
+    since, until = moment(override.since), moment(override.expires_at)
+    return [since, until, override.actor, override.reason, itself]
 
 
 @breaker.command("open")
@@ -108,9 +114,11 @@ def open_breaker(  # one parameter an option: click's way
     """Force the breaker NAME open: nothing is admitted."""
     config = loaded(config_path)
     key = breaker_key(config, name)
-    override = _override(config, key, "forced_open", seconds=seconds, actor=actor, reason=reason)
+    override = _override(
+        config, key, forced="forced_open", seconds=seconds, actor=actor, reason=reason
+    )
     with _refusal_ends():
-        _force(config, key, override, token_file)
+        _force(config, service_of(config, token_file), key, override)
 
 
 @breaker.command("close")
@@ -133,9 +141,11 @@ def close_breaker(  # one parameter an option: click's way
     """Force the breaker NAME closed: everything is admitted, whatever the detectors say."""
     config = loaded(config_path)
     key = breaker_key(config, name)
-    override = _override(config, key, "forced_closed", seconds=seconds, actor=actor, reason=reason)
+    override = _override(
+        config, key, forced="forced_closed", seconds=seconds, actor=actor, reason=reason
+    )
     with _refusal_ends():
-        _force(config, key, override, token_file)
+        _force(config, service_of(config, token_file), key, override)
 
 
 @breaker.command("release")
@@ -149,10 +159,26 @@ def release_breaker(
     """End the override (and any latch) of the breaker NAME: the machine decides again."""
     config = loaded(config_path)
     key = breaker_key(config, name)
+    service = service_of(config, token_file)
+    before = _found(service, key)
+    idle = before is not None and before.override is None
+    if idle and before is not None and (before.state, before.admit_ratio) == ("closed", 1.0):
+        click.echo(f"{key}: there was no override, and it admits everything")
+        return
     body: dict[str, str | float | None] = {"forced": None, "reason": reason, "actor": actor}
     leave = partial(overrides.leave_release, key=key, actor=actor, reason=reason, now=utc_now())
     with _refusal_ends():
-        _ask(config, key, body, leave, token_file=token_file)
+        _ask(config, service, key, body, leave, note="there was no override; " if idle else "")
+
+
+def _found(service: Service, key: Key) -> BreakerOut | None:
+    """Return the breaker as the service of the configuration has it; None if it is silent."""
+    try:
+        service.stop_if_other()
+        found = service.get("/v1/breakers", list[BreakerOut])
+    except SilentError:
+        return None
+    return next((one for one in found if (one.tier, one.target) == (key.tier, key.target)), None)
 
 
 @click.command()
@@ -182,20 +208,37 @@ def release(  # one parameter an option: click's way
     if every == (tier is not None):
         fail("name one of --tier and --all")
     tiers = list(config.tiers) if tier is None else [known_tier(config, tier)]
-    refused = False
+    signed = partial(
+        _override, config, forced="forced_closed", seconds=seconds, actor=actor_name(), reason=reason
+    )
+    service = service_of(config, token_file)
+    observing = _observing(service)
+    refused = 0
     for name in tiers:
+        if name in observing:
+            click.echo(f"{name}: observe, nothing is withheld")
+            continue
         for target in ("", *(one.id for one in config.tiers[name].targets)):
             key = Key(name, target)
-            override = _override(
-                config, key, "forced_closed", seconds=seconds, actor=actor_name(), reason=reason
-            )
             try:
-                _force(config, key, override, token_file)
+                _force(config, service, key, signed(key))
             except RefusedError as error:  # go on: the others need it no less
                 click.echo(f"fusewire: {error}", err=True)
-                refused = refused or config.mode_of(name) == "enforce"
+                refused += 1
     if refused:
         fail("not everything was released")
+
+
+def _observing(service: Service) -> frozenset[str]:
+    """Return the tiers that the running service only observes; none if it is silent.
+
+    The file may say observe while what runs enforces: what runs decides.
+    """
+    try:
+        service.stop_if_other()
+        return frozenset(one.id for one in service.identity().tiers if one.mode == "observe")
+    except SilentError:
+        return frozenset()
 
 
 @contextmanager
@@ -208,16 +251,19 @@ def _refusal_ends() -> Iterator[None]:
 
 
 def _override(
-    config: Config, key: Key, forced: Forced, *, seconds: float, actor: str, reason: str
+    config: Config, key: Key, *, forced: Forced, seconds: float, actor: str, reason: str
 ) -> Override:
     longest = config.tiers[key.tier].breaker.override_max_seconds
-    if seconds > longest:
-        fail(f"--for {seconds:g}s: the longest override of tier {key.tier!r} is {longest:g}s")
+    if not 0 < seconds <= longest:
+        fail(
+            f"--for {duration_text(seconds)}: expected more than 0 and at most "
+            f"{duration_text(longest)}, the longest override of tier {key.tier!r}"
+        )
     now = utc_now()
     return Override(forced, actor, reason, now, now + timedelta(seconds=seconds))
 
 
-def _force(config: Config, key: Key, override: Override, token_file: Path | None) -> None:
+def _force(config: Config, service: Service, key: Key, override: Override) -> None:
     seconds = (override.expires_at - override.since).total_seconds()
     body: dict[str, str | float | None] = {
         "forced": override.forced,
@@ -226,23 +272,24 @@ def _force(config: Config, key: Key, override: Override, token_file: Path | None
         "actor": override.actor,
     }
     leave = partial(overrides.leave, key=key, override=override)
-    _ask(config, key, body, leave, token_file=token_file)
+    _ask(config, service, key, body, leave)
 
 
 def _ask(
     config: Config,
+    service: Service,
     key: Key,
     body: dict[str, str | float | None],
     leave: partial[None],
     *,
-    token_file: Path | None,
+    note: str = "",
 ) -> None:
     parts = [key.tier, key.target] if key.target else [key.tier]
     path = "/v1/breakers/" + "/".join(quote(part, safe="") for part in parts) + "/override"
     try:
-        answer = service_of(config, token_file).post(path, BreakerOut, body)
+        answer = service.post(path, BreakerOut, body)
     except SilentError as error:
         database.write(config, leave)
         click.echo(f"{key}: left in the database, the service takes it over when it runs ({error})")
         return
-    click.echo(f"{key}: {answer.shown_state}, admits {answer.effective_ratio:g}")
+    click.echo(f"{key}: {note}{answer.shown_state}, admits {answer.effective_ratio:g}")

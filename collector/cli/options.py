@@ -67,11 +67,18 @@ def token_option(command: CommandT) -> CommandT:
 
 def signed_options(command: CommandT) -> CommandT:
     """Add `--reason` and `--actor`, which the audit keeps."""
-    reason = click.option(
-        "--reason", required=True, callback=_some_text, help="Why; the audit keeps it."
-    )
+    return _signed(command, "the audit keeps it")
+
+
+def promotion_options(command: CommandT) -> CommandT:
+    """Add `--reason` and `--actor`, which are kept with a baseline."""
+    return _signed(command, "it is kept with the baseline")
+
+
+def _signed(command: CommandT, kept: str) -> CommandT:
+    reason = click.option("--reason", required=True, callback=_some_text, help=f"Why; {kept}.")
     actor = click.option(
-        "--actor", default=actor_name, show_default="the user", help="Who; the audit keeps it."
+        "--actor", default=actor_name, show_default="the user", help=f"Who; {kept}."
     )
     return reason(actor(command))
 

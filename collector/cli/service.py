@@ -1,4 +1,8 @@
-"""The running service, asked over HTTP; commands fall back to the database if it is silent."""
+"""The running service, asked over HTTP; commands fall back to the database if it is silent.
+
+What answers may be the service of another configuration. Reading commands warn of that; nothing
+is changed there.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import click
 import httpx2
 import msgspec
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from collector.cli.output import fail
+from collector.cli.output import fail, printable
 from collector.config import Config
 from collector.token_file import token_lines
 
@@ -29,15 +34,50 @@ class RefusedError(Exception):
     """The service answers and refuses (4xx); the message says why, as it does."""
 
 
+class _Trouble(msgspec.Struct):
+    """One thing that is wrong with a request, as FastAPI says it."""
+
+    msg: str
+    loc: list[str | int] = []
+
+
 class _Detail(msgspec.Struct):
-    detail: str = ""
+    detail: str | list[_Trouble] = ""
+
+
+class TierIdentity(BaseModel):
+    """A tier as the service runs it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    mode: str
+
+
+class Identity(BaseModel):
+    """What a service says that it is (`GET /v1/state`)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    controller: str
+    tiers: list[TierIdentity]
+
+    def mode_of(self, tier: str) -> str:
+        """Return the mode that the service runs `tier` in; empty if it has no such tier."""
+        return next((one.mode for one in self.tiers if one.id == tier), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The service of a configuration. Every call opens its own connection: commands are short."""
+    """The service of a configuration. Every call opens its own connection: commands are short.
+
+    `controller` and `tiers` are what the configuration names; `post` asks first whether they are
+    what answers.
+    """
 
     url: str
+    controller: str
+    tiers: frozenset[str]
     token: str = ""
 
     def get(self, path: str, shape: type[T], **query: str | int) -> T:
@@ -49,13 +89,48 @@ class Service:
         return self._call("GET", path, shape, query=query)
 
     def post(self, path: str, shape: type[T], body: dict[str, str | float | None]) -> T:
-        """Post to a route and return its answer.
+        """Post to a route and return its answer; end the command if it is another service.
 
         Raises:
             SilentError: As `get`.
             RefusedError: If the service refuses.
         """
+        difference = self.difference()
+        if difference:
+            fail(
+                f"{difference}; nothing was changed there. Name the configuration of that service "
+                "with --config, or reload the service if this file was changed"
+            )
         return self._call("POST", path, shape, body=body)
+
+    def identity(self) -> Identity:
+        """Return what the service says that it is (`SilentError` as `get`)."""
+        return self.get("/v1/state", Identity)
+
+    def difference(self) -> str:
+        """Say how what answers differs from the configuration; empty if it does not.
+
+        Raises:
+            SilentError: As `get`.
+        """
+        found = self.identity()
+        tiers = frozenset(tier.id for tier in found.tiers)
+        if (found.controller, tiers) == (self.controller, self.tiers):
+            return ""
+        return (
+            f"{self.url} is controller {found.controller!r} with {_tier_words(tiers)}, the "
+            f"configuration names controller {self.controller!r} with {_tier_words(self.tiers)}"
+        )
+
+    def warn_if_other(self) -> None:
+        """Say on stderr if what answers is not the service of the configuration.
+
+        Raises:
+            SilentError: As `get`.
+        """
+        difference = self.difference()
+        if difference:
+            click.echo(f"fusewire: warning: {printable(difference)}", err=True)
 
     def _call(
         self,
@@ -87,18 +162,35 @@ class Service:
             raise SilentError(msg) from error
 
 
+def _tier_words(tiers: frozenset[str]) -> str:
+    return f"tiers {', '.join(sorted(tiers))}" if tiers else "no tiers"
+
+
 def _detail(content: bytes) -> str:
     try:
-        return msgspec.json.decode(content, type=_Detail).detail
+        detail = msgspec.json.decode(content, type=_Detail).detail
     except msgspec.MsgspecError:
-        return "it gave no reason"
+        detail = ""
+    if not isinstance(detail, str):
+        detail = "; ".join(map(_trouble_words, detail))
+    return detail or "it gave no reason"
+
+
+def _trouble_words(trouble: _Trouble) -> str:
+    place = ".".join(map(str, trouble.loc[1:]))  # the first says body, query or path
+    return f"{place}: {trouble.msg}" if place else trouble.msg
 
 
 def service_of(config: Config, token_file: Path | None = None) -> Service:
     """Return the service of a configuration, with the token to change things."""
     host = _ANY_ADDRESS.get(config.listen.host, "")
     address = f"{host}:{config.listen.port}" if host else str(config.listen)
-    return Service(f"http://{address}", _token(token_file or config.token_file))
+    return Service(
+        f"http://{address}",
+        config.controller,
+        frozenset(config.tiers),
+        _token(token_file or config.token_file),
+    )
 
 
 def _token(path: Path | None) -> str:

@@ -158,6 +158,9 @@ async def fetch(
     except httpx2.HTTPError as error:
         text = f"the connection broke before a page came: {_said(error)}"
         raise FetchError(Outcome.CONNECTION, text) from error
+    except (ValueError, LookupError) as error:  # of the client, over a head that it cannot take
+        text = f"the head of the answer cannot be read: {_said(error)}"
+        raise FetchError(Outcome.CONNECTION, text) from error
 
 
 def _check(response: httpx2.Response) -> None:

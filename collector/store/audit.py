@@ -60,19 +60,34 @@ class Checkpoint:
 
 
 def append(session: Session, transitions: Sequence[Transition]) -> None:
-    """Add transitions to the chain, in their order."""
+    """Add transitions to the chain, in their order; one that is in it already is left out.
+
+    It comes again when its writer was told that the write failed, and it had not.
+    """
     if not transitions:
         return
     end = controller(session, locked=True)
     number, previous = end.audit_number, end.audit_hash
     for transition in transitions:
-        number += 1
         content = to_json(transition)
+        if _kept(session, transition, content):
+            continue
+        number += 1
         this = chained(number, previous, content)
         session.add(_row(transition, number=number, content=content, previous=previous, this=this))
         previous = this
     end.audit_number, end.audit_hash = number, previous
     session.flush()
+
+
+def _kept(session: Session, transition: Transition, content: str) -> bool:
+    same = (
+        TransitionRow.tier == transition.key.tier,
+        TransitionRow.target == transition.key.target,
+        TransitionRow.at == transition.at,
+        TransitionRow.content == content,
+    )
+    return session.scalar(select(TransitionRow.number).where(*same).limit(1)) is not None
 
 
 def chained(number: int, previous: str, content: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import select, update
@@ -16,7 +16,11 @@ from detectors.records import Scope
 
 @dataclass(frozen=True, slots=True)
 class BaselineInfo:
-    """What a list shows of a baseline."""
+    """What a list shows of a baseline.
+
+    `promoted_at`, `author` and `reason` are those of its promotion, also after it was retired;
+    None and empty for a baseline that was never promoted.
+    """
 
     id: str
     tier: str
@@ -39,10 +43,10 @@ def add(session: Session, baseline: Baseline, *, now: datetime) -> None:
     """
     row = session.get(BaselineRow, baseline.id)
     if baseline.stage is Stage.ACTIVE:
-        _retire_others(session, baseline, author=baseline.author)
+        _retire_others(session, baseline)
     if row is None:
         session.add(_row(baseline, now))
-    elif baseline.stage is not Stage.CANDIDATE:
+    elif baseline.stage not in (Stage.CANDIDATE, row.stage):
         row.stage, row.author, row.reason = baseline.stage, baseline.author, baseline.reason
         row.promoted_at = now if baseline.stage is Stage.ACTIVE else row.promoted_at
     session.flush()
@@ -54,10 +58,18 @@ def promote(
     """Make a baseline the active one of its lane; every other of the lane is retired.
 
     Raises:
-        StoreError: If there is no such baseline.
+        StoreError: If there is no such baseline, or it is active already: who promoted it and
+            why stays.
         ValueError: If author or reason are empty.
     """
-    baseline = promoted(get(session, identity), author=author, reason=reason)
+    kept = get(session, identity)
+    if kept.stage is Stage.ACTIVE:
+        msg = (
+            f"baseline {identity} is active already, promoted by {kept.author}: {kept.reason}; "
+            "nothing was changed"
+        )
+        raise StoreError(msg)
+    baseline = promoted(kept, author=author, reason=reason)
     add(session, baseline, now=now)
     return baseline
 
@@ -97,7 +109,8 @@ def listed(session: Session, *, tier: str = "", limit: int = 1000) -> list[Basel
     return [_info(row) for row in session.scalars(wanted)]
 
 
-def _retire_others(session: Session, active: Baseline, *, author: str) -> None:
+def _retire_others(session: Session, active: Baseline) -> None:
+    """Retire what else is in the lane; who promoted it once, when and why stays as it is."""
     lane = (
         BaselineRow.tier == active.tier,
         BaselineRow.scope == str(active.scope),
@@ -105,14 +118,9 @@ def _retire_others(session: Session, active: Baseline, *, author: str) -> None:
         BaselineRow.id != active.id,
         BaselineRow.stage != Stage.RETIRED,
     )
-    silent = {"author": author, "reason": f"replaced by {active.id}"}
-    fetch = {"synchronize_session": "fetch"}
     session.execute(
-        update(BaselineRow).where(*lane, BaselineRow.author == "").values(silent),
-        execution_options=fetch,
-    )
-    session.execute(
-        update(BaselineRow).where(*lane).values(stage=Stage.RETIRED), execution_options=fetch
+        update(BaselineRow).where(*lane).values(stage=Stage.RETIRED),
+        execution_options={"synchronize_session": "fetch"},
     )
 
 
@@ -136,15 +144,21 @@ def _row(baseline: Baseline, now: datetime) -> BaselineRow:
 def _baseline(row: BaselineRow) -> Baseline:
     try:
         baseline = from_bytes(row.body)
-        if row.stage is baseline.stage:
-            return baseline
-        return promoted(baseline, author=row.author, reason=row.reason, stage=row.stage)
     except ValueError as error:
         msg = f"baseline {row.id}: {error}"
         raise StoreError(msg) from error
+    signals = {name: replace(one, stage=row.stage) for name, one in baseline.signals.items()}
+    author, reason = _promotion(row)
+    return replace(baseline, stage=row.stage, signals=signals, author=author, reason=reason)
+
+
+def _promotion(row: BaselineRow) -> tuple[str, str]:
+    """Return author and reason of the promotion; an earlier build noted retirements there."""
+    return (row.author, row.reason) if row.promoted_at else ("", "")
 
 
 def _info(row: BaselineRow) -> BaselineInfo:
+    author, reason = _promotion(row)
     return BaselineInfo(
         id=row.id,
         tier=row.tier,
@@ -155,6 +169,6 @@ def _info(row: BaselineRow) -> BaselineInfo:
         promoted_at=row.promoted_at,
         requests=row.requests,
         provenance=row.provenance,
-        author=row.author,
-        reason=row.reason,
+        author=author,
+        reason=reason,
     )

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
 from alerts.breaker.records import Delivery, DeliveryStatus, Key
 from collector.store.models import DeliveryRow
 
 _OPEN = (DeliveryStatus.PENDING, DeliveryStatus.CLAIMED)
+# No retry and no claim lies so far ahead: what does was written before the clock was set back.
+FARTHEST: Final = timedelta(seconds=60)
 
 
 def add(session: Session, delivery: Delivery) -> None:
-    """Put a delivery into the outbox; open older ones of its (endpoint, key) are superseded."""
-    older = tuple_(DeliveryRow.epoch, DeliveryRow.seq) < tuple_(delivery.epoch, delivery.seq)
+    """Put a delivery into the outbox; open ones of its (endpoint, key) are superseded.
+
+    One that is there already stays as it is: its writer was told that it failed, and it had not.
+    """
+    if session.get(DeliveryRow, delivery.id) is not None:
+        return
+    older = tuple_(DeliveryRow.epoch, DeliveryRow.seq) <= tuple_(delivery.epoch, delivery.seq)
     session.execute(
         update(DeliveryRow)
         .where(
@@ -33,20 +42,44 @@ def add(session: Session, delivery: Delivery) -> None:
     session.flush()
 
 
-def claim(session: Session, *, now: datetime, limit: int, hold_seconds: float) -> list[Delivery]:
+def claim(
+    session: Session,
+    *,
+    now: datetime,
+    limit: int,
+    hold_seconds: float,
+    per_endpoint: int | None = None,
+    busy: Collection[tuple[str, Key]] = (),
+) -> list[Delivery]:
     """Claim due deliveries, oldest first, at most one for each (endpoint, key).
 
-    A key of which something is in flight waits. On PostgreSQL rows that another claimer has
-    locked are skipped; on SQLite the write lock keeps claimers apart.
+    A key of which something is in flight waits, and so does what is in `busy`. On PostgreSQL rows
+    that another claimer has locked are skipped; on SQLite the write lock keeps claimers apart.
     """
-    candidates = session.scalars(
+    order = (DeliveryRow.due_at, DeliveryRow.epoch, DeliveryRow.seq, DeliveryRow.id)
+    farthest = now + max(FARTHEST, timedelta(seconds=hold_seconds))
+    due = _due(now, farthest)
+    place = func.row_number().over(partition_by=DeliveryRow.endpoint, order_by=order)
+    eligible = (
+        select(DeliveryRow.id, DeliveryRow.endpoint, place.label("place"))
+        .where(due, ~_in_flight(now, farthest), ~_older_due(now, farthest), ~_among(busy))
+        .subquery()
+    )
+    chosen = (
         select(DeliveryRow)
-        .where(_due(now), ~_in_flight(now), ~_older_due(now))
-        .order_by(DeliveryRow.due_at, DeliveryRow.epoch, DeliveryRow.seq, DeliveryRow.id)
+        .join(eligible, eligible.c.id == DeliveryRow.id)
+        .where(due)
+        .order_by(*order)
         .limit(limit)
         .with_for_update(skip_locked=True, of=DeliveryRow)
         .execution_options(populate_existing=True)
-    ).all()
+    )
+    if per_endpoint is not None:
+        taken = Counter(endpoint for endpoint, _ in busy)
+        room = {endpoint: per_endpoint - count for endpoint, count in taken.items()}
+        most = case(room, value=eligible.c.endpoint, else_=per_endpoint) if room else per_endpoint
+        chosen = chosen.where(eligible.c.place <= most)
+    candidates = session.scalars(chosen).all()
     for row in candidates:
         row.status = DeliveryStatus.CLAIMED
         row.claimed_until = now + timedelta(seconds=hold_seconds)
@@ -55,25 +88,32 @@ def claim(session: Session, *, now: datetime, limit: int, hold_seconds: float) -
     return [_delivery(row) for row in candidates]
 
 
-def _due(now: datetime, row: type[DeliveryRow] = DeliveryRow) -> ColumnElement[bool]:
+def _due(
+    now: datetime, farthest: datetime, row: type[DeliveryRow] = DeliveryRow
+) -> ColumnElement[bool]:
     waiting = row.status == DeliveryStatus.PENDING
-    lapsed = and_(row.status == DeliveryStatus.CLAIMED, row.claimed_until <= now)
-    return and_(or_(waiting, lapsed), row.due_at <= now)
+    held = and_(row.claimed_until > now, row.claimed_until <= farthest)
+    lapsed = and_(row.status == DeliveryStatus.CLAIMED, ~held)
+    return and_(or_(waiting, lapsed), or_(row.due_at <= now, row.due_at > farthest))
 
 
-def _in_flight(now: datetime) -> ColumnElement[bool]:
+def _in_flight(now: datetime, farthest: datetime) -> ColumnElement[bool]:
     other = aliased(DeliveryRow)
-    return exists().where(
-        _same_key(other), other.status == DeliveryStatus.CLAIMED, other.claimed_until > now
-    )
+    held = and_(other.claimed_until > now, other.claimed_until <= farthest)
+    return exists().where(_same_key(other), other.status == DeliveryStatus.CLAIMED, held)
 
 
-def _older_due(now: datetime) -> ColumnElement[bool]:
+def _older_due(now: datetime, farthest: datetime) -> ColumnElement[bool]:
     """Whether another due row of the same key goes first: one row a key can be claimed."""
     other = aliased(DeliveryRow)
     theirs = tuple_(other.due_at, other.epoch, other.seq, other.id)
     ours = tuple_(DeliveryRow.due_at, DeliveryRow.epoch, DeliveryRow.seq, DeliveryRow.id)
-    return exists().where(_same_key(other), _due(now, other), theirs < ours)
+    return exists().where(_same_key(other), _due(now, farthest, other), theirs < ours)
+
+
+def _among(busy: Collection[tuple[str, Key]]) -> ColumnElement[bool]:
+    places = [(endpoint, key.tier, key.target) for endpoint, key in busy]
+    return tuple_(DeliveryRow.endpoint, DeliveryRow.tier, DeliveryRow.target).in_(places)
 
 
 def _same_key(other: type[DeliveryRow]) -> ColumnElement[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -67,9 +67,23 @@ class StoreJournal:
             del self._handed_out[oldest]  # unanswered ones are left to the next epoch
         return {request.key: request.override for request in fresh}
 
-    async def claim(self, *, now: datetime, limit: int, hold_seconds: float) -> list[Delivery]:
+    async def claim(
+        self,
+        *,
+        now: datetime,
+        limit: int,
+        hold_seconds: float,
+        per_endpoint: int | None = None,
+        busy: Collection[tuple[str, Key]] = (),
+    ) -> list[Delivery]:
         return await self._run(
-            "claim", deliveries.claim, now=now, limit=limit, hold_seconds=hold_seconds
+            "claim",
+            deliveries.claim,
+            now=now,
+            limit=limit,
+            hold_seconds=hold_seconds,
+            per_endpoint=per_endpoint,
+            busy=tuple(busy),
         )
 
     async def settle(
@@ -130,6 +144,8 @@ def _record(
 ) -> None:
     if epoch is not None:
         check_epoch(session, epoch)
+    if not entries:
+        touch(session)  # asked whether the journal can be written: only a write can tell
     for entry in entries:
         breakers.put(session, entry.breaker)
         for delivery in entry.deliveries:

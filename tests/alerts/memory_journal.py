@@ -5,7 +5,8 @@ Journals opened on one `Disk` see the same rows, as processes on one database do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -25,7 +26,11 @@ _OPEN = (DeliveryStatus.PENDING, DeliveryStatus.CLAIMED)
 
 @dataclass
 class Disk:
-    """The rows that survive; `full` makes every call fail, as a full disk does."""
+    """The rows that survive; `full` makes every call fail, as a full disk does.
+
+    `in_doubt` is how many of the next writes go through and are reported as failed, as a
+    connection that is lost in the commit does; `writes` counts those that were tried.
+    """
 
     epoch: int = 0
     breakers: dict[Key, Breaker] = field(default_factory=dict)
@@ -33,6 +38,8 @@ class Disk:
     deliveries: dict[str, Delivery] = field(default_factory=dict)
     asked: dict[Key, Override | None] = field(default_factory=dict)
     full: bool = False
+    in_doubt: int = 0
+    writes: int = 0
 
 
 class MemoryJournal:
@@ -47,19 +54,35 @@ class MemoryJournal:
         return Loaded(self.disk.epoch, tuple(self.disk.breakers.values()))
 
     async def record(self, entries: Sequence[Entry]) -> None:
+        self.disk.writes += 1
         self._check("record")
+        self._check_order(entries)
         for entry in entries:
             self.disk.breakers[entry.breaker.key] = entry.breaker
-            if entry.transition is not None:
+            if entry.transition is not None and entry.transition not in self.disk.transitions:
                 self.disk.transitions.append(entry.transition)
             for delivery in entry.deliveries:
-                self._supersede(delivery)
-                self.disk.deliveries[delivery.id] = delivery
+                if delivery.id not in self.disk.deliveries:
+                    self._supersede(delivery)
+                    self.disk.deliveries[delivery.id] = delivery
+        if self.disk.in_doubt:
+            self.disk.in_doubt -= 1
+            msg = "journal: record failed: the connection was lost"
+            raise JournalError(msg)
+
+    def _check_order(self, entries: Sequence[Entry]) -> None:
+        known = {key: (row.epoch, row.seq) for key, row in self.disk.breakers.items()}
+        for entry in entries:
+            key, numbers = entry.breaker.key, (entry.breaker.epoch, entry.breaker.seq)
+            if numbers < known.get(key, (0, 0)):
+                msg = f"journal: record failed: breaker {key}: {numbers} came, which is older"
+                raise JournalError(msg)
+            known[key] = numbers
 
     def _supersede(self, newer: Delivery) -> None:
         for row in list(self.disk.deliveries.values()):
             same = (row.endpoint, row.key) == (newer.endpoint, newer.key)
-            older = (row.epoch, row.seq) < (newer.epoch, newer.seq)
+            older = (row.epoch, row.seq) <= (newer.epoch, newer.seq)
             if same and older and row.status in _OPEN:
                 superseded = replace(row, status=DeliveryStatus.SUPERSEDED)
                 self.disk.deliveries[row.id] = superseded
@@ -70,15 +93,26 @@ class MemoryJournal:
         self.disk.asked.clear()
         return asked
 
-    async def claim(self, *, now: datetime, limit: int, hold_seconds: float) -> list[Delivery]:
+    async def claim(
+        self,
+        *,
+        now: datetime,
+        limit: int,
+        hold_seconds: float,
+        per_endpoint: int | None = None,
+        busy: Collection[tuple[str, Key]] = (),
+    ) -> list[Delivery]:
         self._check("claim")
         rows = self.disk.deliveries.values()
-        busy = {(row.endpoint, row.key) for row in rows if _held(row, now)}
+        taken = {(row.endpoint, row.key) for row in rows if _held(row, now)} | set(busy)
+        counts = Counter(endpoint for endpoint, _ in busy)
         claimed: list[Delivery] = []
-        for row in sorted(rows, key=lambda row: (row.due_at, row.epoch, row.seq)):
+        for row in sorted(rows, key=lambda row: (row.due_at, row.epoch, row.seq, row.id)):
             place = (row.endpoint, row.key)
-            if len(claimed) < limit and place not in busy and _due(row, now):
-                busy.add(place)
+            room = per_endpoint is None or counts[row.endpoint] < per_endpoint
+            if len(claimed) < limit and room and place not in taken and _due(row, now):
+                taken.add(place)
+                counts[row.endpoint] += 1
                 until = now + timedelta(seconds=hold_seconds)
                 claimed.append(
                     replace(
@@ -115,9 +149,14 @@ class MemoryJournal:
 
 
 def _held(row: Delivery, now: datetime) -> bool:
-    claimed = row.status is DeliveryStatus.CLAIMED and row.claimed_until is not None
-    return claimed and row.claimed_until > now  # type: ignore[operator]  # not None: just checked
+    until = row.claimed_until
+    return row.status is DeliveryStatus.CLAIMED and until is not None and _ahead(until, now)
 
 
 def _due(row: Delivery, now: datetime) -> bool:
-    return row.status in _OPEN and row.due_at <= now and not _held(row, now)
+    return row.status in _OPEN and not _ahead(row.due_at, now) and not _held(row, now)
+
+
+def _ahead(moment: datetime, now: datetime) -> bool:
+    """Return whether a moment lies ahead; one too far ahead was before the clock was set back."""
+    return now < moment <= now + timedelta(seconds=60)

@@ -88,6 +88,18 @@ async def test_every_member_gets_every_alert_with_a_fixed_start_and_an_end_ahead
     assert "0.97, trip at 0.95" in row["annotations"]["description"]
 
 
+@pytest.mark.parametrize(("resend", "ahead"), [(1.0, 240), (60.0, 240), (61.0, 244), (300.0, 1200)])
+async def test_what_fires_outlasts_the_pushes_that_are_lost_whatever_their_period(
+    resend: float, ahead: float
+) -> None:
+    members = Members(fine)
+
+    await members.pusher(replace(SETTINGS, resend_seconds=resend)).push([ALERT], after(0))
+
+    (row,) = members.sent[-1][1]
+    assert datetime.fromisoformat(row["endsAt"]) == after(ahead)
+
+
 async def test_what_is_resolved_is_sent_for_a_quarter_of_an_hour_and_then_no_more() -> None:
     members = Members(fine)
     pusher = members.pusher()

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+import pytest
+
 from alerts.breaker.records import (
     Breaker,
     Cause,
@@ -25,7 +27,7 @@ from alerts.breaker.records import (
     State,
     Transition,
 )
-from alerts.journal import Journal
+from alerts.journal import Journal, JournalError
 
 AT = datetime(2026, 11, 29, 15, 26, 40, 120_000, tzinfo=UTC)
 KEY = Key("chat", "a")
@@ -230,6 +232,117 @@ async def a_higher_epoch_supersedes_a_higher_seq(bench: Bench) -> None:
     assert [row.id for row in await claim_all(journal)] == ["new"]
 
 
+async def what_comes_again_is_kept_once(bench: Bench) -> None:
+    before, after = Breaker(KEY, epoch=1, seq=6), a_full_breaker()
+    opened = Transition(KEY, "open", AT, "auto", before, after, "0.98, trip at 0.95")
+    entry = Entry(after, opened, (a_delivery("one", seq=7),))
+    journal = bench.open()
+    await journal.load()
+
+    await journal.record([entry])
+    await journal.record([entry, Entry(replace(after, seq=8))])
+
+    assert await bench.transitions() == [opened]
+    assert [row.attempts for row in await claim_all(journal)] == [1]
+    await journal.settle("one", status=DeliveryStatus.CONFIRMED, at=AT)
+    await journal.record([Entry(replace(after, seq=8), opened, entry.deliveries)])
+    assert await claim_all(journal, AT + timedelta(seconds=30)) == []
+    assert (await bench.open().load()).breakers == (replace(after, seq=8),)
+
+
+async def transitions_that_differ_in_anything_are_all_kept(bench: Bench) -> None:
+    breaker = a_full_breaker()
+    reasons = ("pool_guard: 1 of 3", "velocity: 1 trips")
+    notes = [
+        Transition(KEY, "suppressed", AT, "auto", breaker, breaker, reason) for reason in reasons
+    ]
+    journal = bench.open()
+    await journal.load()
+
+    await journal.record([Entry(breaker, note) for note in notes])
+
+    assert await bench.transitions() == notes
+
+
+async def an_older_breaker_is_refused(bench: Bench) -> None:
+    journal = bench.open()
+    await journal.load()
+    await journal.record([an_entry(seq=5)])
+
+    with pytest.raises(JournalError, match="older"):
+        await journal.record([an_entry(seq=4)])
+    await journal.record([an_entry(seq=5)])
+
+    assert [row.seq for row in (await bench.open().load()).breakers] == [5]
+
+
+async def an_empty_write_is_a_write(bench: Bench) -> None:
+    journal = bench.open()
+    await journal.load()
+
+    await journal.record([])
+
+    assert await bench.transitions() == []
+
+
+async def other_bytes_under_the_same_numbers_take_the_place_of_the_first(bench: Bench) -> None:
+    journal = bench.open()
+    await journal.load()
+    await journal.record([an_entry(a_delivery("first"))])
+
+    await journal.record([an_entry(a_delivery("second"))])
+
+    assert [row.id for row in await claim_all(journal)] == ["second"]
+
+
+async def an_endpoint_has_no_more_in_flight_than_it_may(bench: Bench) -> None:
+    journal = bench.open()
+    await journal.load()
+    keys = [Key("chat", name) for name in "abcde"]
+    for key in keys:
+        row = a_delivery(key.target, key=key)
+        await journal.record([an_entry(row, key=key)])
+    late = replace(a_delivery("z", endpoint="gw2"), due_at=AT + timedelta(seconds=1))
+    await journal.record([an_entry(late)])
+    on_the_wire = [("gw", keys[0])]
+
+    claimed = await journal.claim(
+        now=AT + timedelta(seconds=1), limit=4, hold_seconds=10, per_endpoint=3, busy=on_the_wire
+    )
+
+    assert [row.id for row in claimed] == ["b", "c", "z"]
+
+
+async def what_is_on_the_wire_is_not_claimed_and_keeps_its_attempts(bench: Bench) -> None:
+    journal = bench.open()
+    await journal.load()
+    await journal.record([an_entry(a_delivery("old"))])
+    await claim_all(journal)
+    await journal.record([an_entry(a_delivery("new", seq=2), seq=2)])
+
+    on_the_wire = [("gw", KEY)]
+    none = await journal.claim(now=AT, limit=9, hold_seconds=10, busy=on_the_wire)
+    (new,) = await claim_all(journal)
+
+    assert none == []
+    assert (new.id, new.attempts) == ("new", 1)
+
+
+async def a_clock_that_is_set_back_blocks_no_delivery(bench: Bench) -> None:
+    journal = bench.open()
+    await journal.load()
+    other = Key("chat", "b")
+    await journal.record([an_entry(a_delivery("held"))])
+    await journal.record([an_entry(a_delivery("put off", key=other), key=other)])
+    await claim_all(journal)
+    due = AT + timedelta(seconds=15)
+    await journal.settle("put off", status=DeliveryStatus.PENDING, at=AT, due_at=due)
+
+    claimed = await claim_all(journal, AT - timedelta(days=1))
+
+    assert {row.id for row in claimed} == {"held", "put off"}
+
+
 async def a_superseded_claim_cannot_be_put_back(bench: Bench) -> None:
     journal = bench.open()
     await journal.load()
@@ -315,6 +428,14 @@ CHECKS: tuple[Check, ...] = (
     a_newer_state_supersedes_what_is_pending,
     a_later_entry_of_one_call_supersedes_an_earlier,
     a_higher_epoch_supersedes_a_higher_seq,
+    what_comes_again_is_kept_once,
+    transitions_that_differ_in_anything_are_all_kept,
+    an_older_breaker_is_refused,
+    an_empty_write_is_a_write,
+    other_bytes_under_the_same_numbers_take_the_place_of_the_first,
+    an_endpoint_has_no_more_in_flight_than_it_may,
+    what_is_on_the_wire_is_not_claimed_and_keeps_its_attempts,
+    a_clock_that_is_set_back_blocks_no_delivery,
     a_superseded_claim_cannot_be_put_back,
     a_settled_delivery_is_not_claimed_again,
     a_failed_attempt_is_due_again_when_told,

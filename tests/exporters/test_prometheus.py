@@ -21,8 +21,10 @@ from exporters.catalog import (
     SCRAPES,
     SERIES_REFUSED,
     SIGNAL_AGE,
+    STATISTIC,
     TRANSITIONS,
     VALUES_REFUSED,
+    VERDICT_LEVEL,
     Metric,
     signal_metric,
 )
@@ -317,3 +319,27 @@ def test_a_page_of_a_thousand_targets_comes_in_pieces_of_bounded_size() -> None:
     lines = [sum(not line.startswith(b"#") for line in piece.splitlines()) for piece in pieces]
     assert sum(lines) >= 44_000
     assert max(lines) <= 2 * CHUNK_SAMPLES  # a group may end a little over a chunk
+
+
+def test_a_row_of_gauges_is_the_same_as_one_by_one() -> None:
+    one_by_one, row = a_page(), a_page()
+    labels = {**A, "segment": "", "signal": "requests_waiting", "detector": "limit\n"}
+    for values in ((1.0, 2.0), (1.0, None), (math.nan, 3.0)):
+        for metric, value in zip((VERDICT_LEVEL, STATISTIC), values, strict=True):
+            if value is None:
+                one_by_one.remove(metric, **labels)
+            else:
+                one_by_one.set(metric, labels, value)
+        in_order = [labels[name] for name in VERDICT_LEVEL.labels]
+
+        row.set_row((VERDICT_LEVEL, STATISTIC), in_order, values)
+
+        assert row.render() == one_by_one.render()
+        assert row.series == one_by_one.series
+
+
+def test_a_row_with_a_label_too_few_or_of_another_kind_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="1 labels, expected 5"):
+        a_page().set_row((VERDICT_LEVEL,), ("chat",), (1.0,))
+    with pytest.raises(ValueError, match="is a counter, used as gauge"):
+        a_page().set_row((SCRAPES,), ("chat", "a", "read"), (1.0,))

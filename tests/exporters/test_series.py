@@ -8,8 +8,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from detectors.records import Absence, Histogram, Level, Scope, Stream, Verdict
+from exporters.catalog import SCRAPES
 from exporters.prometheus import MetricsPage
-from exporters.series import BreakerNumbers, export_breaker, export_reading, export_verdicts
+from exporters.series import (
+    BreakerNumbers,
+    export_breaker,
+    export_reading,
+    export_verdicts,
+    export_verdicts_in_pieces,
+)
 from tests.builders import START, a_reading
 
 A = "target=a,tier=chat"
@@ -56,7 +63,6 @@ def test_a_reading_shows_its_signals_parts_histograms_and_ages() -> None:
     assert lines[f"fusewire_signal_age_seconds{{signal=kv_cache_usage_ratio,{A}}}"] == 12
     assert lines[f"fusewire_up{{{A}}}"] == 1
     assert lines[f"fusewire_scrape_seconds{{{A}}}"] == 0.01
-    assert lines[f"fusewire_scrapes_total{{reason=ok,{A}}}"] == 1
     assert lines[f"fusewire_resets_seen_total{{{A}}}"] == 0
 
 
@@ -88,7 +94,18 @@ def test_a_failed_scrape_takes_values_away_and_says_why_while_ages_grow() -> Non
     assert lines[absent] == 1
     assert lines[f"fusewire_signal_age_seconds{{signal=kv_cache_usage_ratio,{A}}}"] == 10
     assert lines[f"fusewire_up{{{A}}}"] == 0
-    assert lines[f"fusewire_scrapes_total{{reason=failed,{A}}}"] == 1
+
+
+def test_outcomes_of_scrapes_are_left_to_the_counts_of_the_source() -> None:
+    page = a_page()
+    page.set(SCRAPES, {"tier": "chat", "target": "a", "reason": "timeout"}, 3)
+
+    export_reading(page, a_reading())
+    export_reading(page, a_reading(problem="no whole answer within 4 s"))
+
+    assert [line for line in shown(page).items() if "scrapes" in line[0]] == [
+        (f"fusewire_scrapes_total{{reason=timeout,{A}}}", 3)
+    ]
 
 
 def test_an_absence_ends_when_the_value_is_back_or_its_reason_changes() -> None:
@@ -148,6 +165,44 @@ def test_an_unknown_verdict_is_minus_one_and_has_no_statistic() -> None:
 
     assert [value for line, value in shown(page).items() if "verdict_level" in line] == [-1]
     assert not [line for line in shown(page) if "statistic" in line or "effect" in line]
+
+
+def many_verdicts(count: int) -> list[Verdict]:
+    scopes = (Scope("tier"), Scope("target", "a\n" * 100), Scope("segment", "web"))
+    verdicts = [
+        a_verdict(Level.WARNING, scopes[place % 3], statistic=float(place), threshold=1.0)
+        for place in range(count)
+    ]
+    return [replace(it, detector=f"limit-{place // 3}") for place, it in enumerate(verdicts)]
+
+
+@pytest.mark.parametrize("size", [1, 4, 10, 1000])
+def test_verdicts_in_pieces_end_as_the_same_page(size: int) -> None:
+    whole, pieces = a_page(), a_page()
+    verdicts = many_verdicts(10)
+    export_verdicts(whole, verdicts)
+
+    sizes = list(export_verdicts_in_pieces(pieces, iter(verdicts), size))
+
+    assert pieces.render() == whole.render()
+    assert (sum(sizes), max(sizes)) == (10, min(size, 10))
+
+
+def test_between_two_pieces_the_page_is_whole() -> None:
+    page = a_page()
+    steps = export_verdicts_in_pieces(page, many_verdicts(6), 2)
+    seen = []
+
+    for _ in steps:
+        lines = list(shown(page))
+        seen.append([sum(word in line for line in lines) for word in ("level", "statistic")])
+
+    assert seen == [[2, 2], [4, 4], [6, 6]]
+    assert any("evaluation" in line for line in shown(page))
+
+
+def test_no_verdicts_are_no_piece() -> None:
+    assert list(export_verdicts_in_pieces(a_page(), [], 10)) == []
 
 
 def test_a_breaker_shows_state_ratio_override_and_lease() -> None:

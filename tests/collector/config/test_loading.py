@@ -11,6 +11,7 @@ import pytest
 from collector.config import Config, ConfigError, Listen, Problem, load
 from collector.config.document import MAX_BYTES
 from detectors import default_detectors
+from detectors.limit import LimitConfig
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OLD_SECRET = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
@@ -78,6 +79,34 @@ def test_the_example_loads_and_uses_every_top_level_key() -> None:
     text = example.read_text(encoding="utf-8")
     assert [key for key in Config.model_fields if f"{key}:" not in text] == []
     assert config.webhooks["gateway"].secrets[0].get_secret_value() == SECRET
+
+
+def test_signals_may_be_named_as_the_engine_names_them(fixtures: Path) -> None:
+    config = load(fixtures / "config" / "good" / "engine-names-of-signals.yaml", {})
+
+    throughput, batch = config.tiers["chat"].detectors
+    assert isinstance(throughput, LimitConfig)
+    assert isinstance(batch, LimitConfig)
+    assert throughput.signal == "generation_tokens_per_second"
+    assert throughput.build().name == "generation_tokens_per_second_limit"
+    assert throughput.when is not None
+    assert throughput.when.signal == "requests_waiting"
+    assert (batch.signal, batch.divisor) == ("batch_tokens", "batch_token_budget")
+
+
+def test_a_followed_file_is_entered_at_its_end_unless_told_otherwise(fixtures: Path) -> None:
+    config = load(fixtures / "config" / "good" / "files-from-their-start.yaml", {})
+
+    assert [file.read_from for file in config.ingest.files] == ["end", "start"]
+
+
+def test_a_firing_alert_may_be_resent_every_five_minutes(tmp_path: Path) -> None:
+    pushed = "alertmanager: {urls: ['http://127.0.0.1:9093'], resend: 5m}\n"
+
+    config = load(written(tmp_path, TIERS + pushed), {})
+
+    assert config.alertmanager is not None
+    assert config.alertmanager.resend == 300.0
 
 
 def test_every_mistake_is_reported_at_once_in_order_of_lines(tmp_path: Path) -> None:

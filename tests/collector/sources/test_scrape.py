@@ -301,6 +301,31 @@ async def test_a_page_that_gets_past_every_check_costs_its_scrape_only(
     assert source.stats().outcomes == {Outcome.UNUSABLE: 1, Outcome.READ: 1}
 
 
+async def test_a_cookie_that_cannot_be_sent_back_ends_no_later_scrape(
+    client: httpx2.AsyncClient,
+) -> None:
+    async def with_cookie(writer: asyncio.StreamWriter) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(PAGE)}\r\nSet-Cookie: a=\xff\r\n\r\n"
+        writer.write(head.encode("latin-1") + PAGE)
+
+    async with serving(with_cookie) as server:
+        source = a_source(server.url, client)
+        readings = [await source.read() for _ in range(2)]
+
+    assert [reading.problem for reading in readings] == ["", ""]
+    assert len(client.cookies) == 0
+
+
+async def test_a_head_that_the_client_cannot_take_is_a_problem_of_the_target() -> None:
+    def refused(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, content="é".encode("ascii"), request=request)
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(refused)) as client:
+        reading = await a_source("http://127.0.0.1:1", client).read()
+
+    assert "head of the answer cannot be read" in reading.problem
+
+
 async def test_being_cancelled_is_not_swallowed(client: httpx2.AsyncClient) -> None:
     async with serving(silence) as server:
         task = asyncio.create_task(a_source(server.url, client).read())

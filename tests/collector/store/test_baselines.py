@@ -55,10 +55,8 @@ async def test_a_promotion_retires_every_other_of_the_lane(store: Store) -> None
     assert listed[elsewhere.id].stage is Stage.CANDIDATE
     assert listed[second.id].promoted_at == LATER
     assert (listed[first.id].stage, listed[first.id].author) == (Stage.RETIRED, "ana")
-    assert (listed[third.id].stage, listed[third.id].reason) == (
-        Stage.RETIRED,
-        f"replaced by {first.id}",
-    )
+    assert (listed[first.id].reason, listed[first.id].promoted_at) == ("first", START)
+    assert listed[third.id].stage is Stage.RETIRED
     assert (active.stage, active.reason) == (Stage.ACTIVE, "new prompts")
     assert (await store.read(baselines.get, second.id)).signals["prompt_tokens"].stage is (
         Stage.ACTIVE
@@ -112,6 +110,63 @@ async def test_the_database_itself_refuses_two_active_ones(store: Store) -> None
 
     with pytest.raises(StoreError, match=r"(?i)unique"):
         await store.write(force)
+
+
+async def test_a_baseline_that_was_never_promoted_names_nobody_when_it_retires(
+    store: Store,
+) -> None:
+    old, new = a_baseline(1), a_baseline(2)
+    for baseline in (old, new):
+        await store.write(baselines.add, baseline, now=START)
+
+    await store.write(baselines.promote, new.id, author="ana", reason="shift", now=LATER)
+
+    listed = {info.id: info for info in await store.read(baselines.listed)}
+    retired = listed[old.id]
+    assert retired.stage is Stage.RETIRED
+    assert (retired.promoted_at, retired.author, retired.reason) == (None, "", "")
+    assert (await store.read(baselines.get, old.id)).reason == ""
+
+
+async def test_what_an_earlier_build_noted_at_a_retirement_is_no_promotion(store: Store) -> None:
+    baseline = a_baseline(1)
+    await store.write(baselines.add, baseline, now=START)
+
+    def retire(session: Session) -> None:
+        row = session.get_one(BaselineRow, baseline.id)
+        row.stage, row.author, row.reason = Stage.RETIRED, "root", "replaced by bl_x"
+
+    await store.write(retire)
+
+    (listed,) = await store.read(baselines.listed)
+    assert (listed.author, listed.reason) == ("", "")
+    assert (await store.read(baselines.get, baseline.id)).author == ""
+
+
+async def test_the_active_baseline_is_not_promoted_again(store: Store) -> None:
+    baseline = a_baseline(1)
+    await store.write(baselines.add, baseline, now=START)
+    await store.write(baselines.promote, baseline.id, author="ana", reason="first", now=START)
+
+    with pytest.raises(StoreError, match="is active already, promoted by ana: first"):
+        await store.write(baselines.promote, baseline.id, author="ben", reason="again", now=LATER)
+    again = promoted(baseline, author="auto_promote", reason="found anew")
+    await store.write(baselines.add, again, now=LATER)
+
+    (listed,) = await store.read(baselines.listed)
+    assert (listed.author, listed.reason, listed.promoted_at) == ("ana", "first", START)
+
+
+async def test_a_retired_baseline_can_be_promoted_again(store: Store) -> None:
+    old, new = a_baseline(1), a_baseline(2)
+    for baseline, author in ((old, "auto_promote"), (new, "ana")):
+        active = promoted(baseline, author=author, reason="fine")
+        await store.write(baselines.add, active, now=START)
+
+    await store.write(baselines.promote, old.id, author="ben", reason="rolled back", now=LATER)
+
+    found = await store.read(baselines.get, old.id)
+    assert (found.stage, found.author, found.reason) == (Stage.ACTIVE, "ben", "rolled back")
 
 
 async def test_a_promotion_needs_author_and_reason(store: Store) -> None:
