@@ -17,11 +17,11 @@ from collector.store.verdicts import KeptVerdict
 from detectors.records import Reading, Verdict
 from exporters.catalog import ALERT_ACTIVE
 from exporters.prometheus import MetricsPage
-from exporters.series import export_reading, export_verdicts
+from exporters.series import export_reading, export_verdicts_in_pieces
 
 MAX_WAITING = 20_000  # verdicts that wait to be written
 AT_ONCE = 500
-SHOWN_AT_ONCE = 40  # verdicts turned to series before others get a turn on the loop
+SHOWN_AT_ONCE = 200  # verdicts turned to series before others get a turn on the loop
 LOOK_BACK = timedelta(days=1)
 
 
@@ -37,8 +37,7 @@ class ShowMetrics:
         if reading is not None:
             export_reading(self._page, reading)
         shown = worst_of_variants(verdicts)
-        for start in range(0, len(shown), SHOWN_AT_ONCE):
-            export_verdicts(self._page, shown[start : start + SHOWN_AT_ONCE])
+        for _ in export_verdicts_in_pieces(self._page, shown, SHOWN_AT_ONCE):
             await asyncio.sleep(0)
 
 

@@ -14,7 +14,7 @@ from collector.ingest.follower import Follower, Position
 from collector.ingest.intake import Intake, IntakeBusy, IntakeError
 from collector.ingest.records import BodyError, Decoded, Defaults
 from detectors.records import Batch
-from exporters.catalog import FOLLOWER_LAG, GENERATIONS_REJECTED
+from exporters.catalog import FOLLOWER_LAG, FOLLOWER_RESTARTS, GENERATIONS_REJECTED
 from exporters.prometheus import MetricsPage
 
 QUIET_SECONDS = 0.5  # between looks at a file that did not grow
@@ -51,6 +51,8 @@ class Following:
         chunk = await self.follower.read()
         labels = {"source": self._part}
         self.page.set(FOLLOWER_LAG, labels, chunk.lag_bytes)
+        if chunk.restarts:
+            self.page.add(FOLLOWER_RESTARTS, labels, chunk.restarts)
         if chunk.skipped:
             self.page.add(GENERATIONS_REJECTED, labels | {"reason": "oversized"}, chunk.skipped)
         if chunk.problem:

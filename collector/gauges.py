@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from alerts.breaker.records import Breaker, Entry, Key
@@ -13,9 +14,11 @@ from collector.parts import Parts, Reloaded
 from collector.sources.scrape import ScrapeSource
 from detectors.records import Scope
 from exporters.catalog import (
+    ALERT_STREAMS_DROPPED,
     BASELINE_MADE,
     BASELINE_PROGRESS,
     BASELINE_REQUESTS,
+    BATCHES_REFUSED,
     BUILD_INFO,
     CONFIG_RELOADED,
     CONFIG_RELOADED_AT,
@@ -25,13 +28,17 @@ from exporters.catalog import (
     GENERATIONS,
     GENERATIONS_PARTIAL,
     GENERATIONS_REJECTED,
+    INGEST_WORKER_DEATHS,
     JOURNAL_FAILURES,
     JOURNAL_WRITABLE,
     PAGE_LINES_SKIPPED,
     PART_BROKEN,
     PART_FAILURES,
+    SCRAPES,
     SUPPRESSED,
+    TARGET_SERIES_REFUSED,
     TRANSITIONS,
+    VERDICTS_DROPPED,
 )
 from exporters.prometheus import MetricsPage
 from exporters.series import BreakerNumbers, export_breaker
@@ -96,11 +103,34 @@ def show_decoded(page: MetricsPage, decoded: Decoded, *, source: str) -> None:
 
 
 def show_sources(page: MetricsPage, sources: Mapping[Key, ScrapeSource]) -> None:
-    """Show what the scrapes had to skip."""
+    """Show what came of the scrapes, and what they had to skip."""
     for key, source in sources.items():
-        for reason, lines in source.stats().skipped.items():
-            labels = {"tier": key.tier, "target": key.target, "reason": reason}
-            page.set(PAGE_LINES_SKIPPED, labels, lines)
+        labels, stats = {"tier": key.tier, "target": key.target}, source.stats()
+        for outcome, scrapes in stats.outcomes.items():
+            page.set(SCRAPES, labels | {"reason": outcome}, scrapes)
+        for reason, lines in stats.skipped.items():
+            page.set(PAGE_LINES_SKIPPED, labels | {"reason": reason}, lines)
+        page.set(TARGET_SERIES_REFUSED, labels, stats.series_refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What bounded memories let go, counted since start."""
+
+    batches: int
+    worker_deaths: int
+    history: int
+    memory: int
+    alert_streams: int
+
+
+def show_dropped(page: MetricsPage, dropped: Dropped) -> None:
+    """Show what bounded memories let go: nothing is dropped in silence."""
+    page.set(BATCHES_REFUSED, {}, dropped.batches)
+    page.set(INGEST_WORKER_DEATHS, {}, dropped.worker_deaths)
+    page.set(VERDICTS_DROPPED, {"source": "history"}, dropped.history)
+    page.set(VERDICTS_DROPPED, {"source": "memory"}, dropped.memory)
+    page.set(ALERT_STREAMS_DROPPED, {}, dropped.alert_streams)
 
 
 def show_deliveries(page: MetricsPage, endpoints: Mapping[str, EndpointHealth]) -> None:

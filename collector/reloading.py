@@ -49,7 +49,10 @@ async def reload(service: Service, path: Path, environ: Mapping[str, str]) -> Re
     parts.tiers = tier_facts(config)
     parts.deny_status = config.admit.deny_status
     service.worker.update_endpoints(endpoints)
-    await service.stop_polling(key for key in plans if service.plans.get(key) != plans[key])
+    changed = [key for key in plans if service.plans.get(key) != plans[key]]
+    await service.stop_polling(changed)
+    for key in changed:  # a source that was made anew counts anew: its old series end here
+        parts.page.forget(tier=key.tier, target=key.target)
     await _forget(service, old, config)
     service.poll_sources()
     outcome = Reloaded(ok=True, at=parts.now())

@@ -19,7 +19,14 @@ from alerts.policy import Change
 from collector.actions import KeepHistory, RaiseAlerts
 from collector.config import Config
 from collector.following import Following, save_position
-from collector.gauges import show_breakers, show_deliveries, show_parts, show_sources
+from collector.gauges import (
+    Dropped,
+    show_breakers,
+    show_deliveries,
+    show_dropped,
+    show_parts,
+    show_sources,
+)
 from collector.health import Health
 from collector.loops import Every, LoopLag, keep_running, repeat
 from collector.memories import Memories
@@ -191,6 +198,16 @@ class Service:
         show_parts(self.parts)
         show_sources(page, self.sources)
         show_deliveries(page, self.worker.health())
+        show_dropped(
+            page,
+            Dropped(
+                batches=self.parts.state.refused_batches,
+                worker_deaths=self.parts.intake.deaths,
+                history=self.history.dropped,
+                memory=self.parts.newest.dropped,
+                alert_streams=self.alerts.memory.dropped,
+            ),
+        )
         page.set(LOOP_LAG, {}, self.lag.take())
         if self.memories.written_monotonic is not None:
             page.set_since(SNAPSHOT_AGE, {}, self.memories.written_monotonic)

@@ -15,6 +15,7 @@ class Outcome(StrEnum):
     SUPERSEDED = "superseded"  # the gateway holds a newer state
     DEPOSED = "deposed"  # the gateway follows a newer epoch: another controller decides
     RETRY = "retry"  # a passing trouble
+    BROKEN = "broken"  # a fault of ours: it was not sent, or its outcome not understood
     MISCONFIGURED = "misconfigured"  # repeating would not help
 
 

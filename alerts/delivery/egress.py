@@ -1,7 +1,7 @@
 """Where webhooks may go: checked as text when configured, and as an address on every attempt.
 
 A name is resolved once an attempt, every address it has is checked, and the connection is made to
-the checked address itself, so that a name that changes its answer gains nothing.
+a checked address itself, so that a name that changes its answer gains nothing.
 """
 
 from __future__ import annotations
@@ -54,11 +54,16 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A checked address to connect to, and the name to say there."""
+    """Checked addresses to connect to, and the name to say there.
 
-    url: str  # with the address in the place of the name
+    `url` has the first address in the place of the name; `others` those to try where that one
+    cannot be connected to, in the resolver's order.
+    """
+
+    url: str
     host: str  # the `Host` header
     name: str  # for TLS: what the certificate must be for
+    others: tuple[str, ...] = ()
 
 
 def check_url(url: str, rules: Rules, *, where: str) -> SplitResult:
@@ -111,7 +116,8 @@ def refused(address: Address, allowed: Sequence[Network]) -> str:
         return "link-local, metadata, multicast, unspecified or broadcast: never allowed"
     if _within(address, allowed):
         return ""
-    inner = address.is_loopback or address.is_private or address.is_reserved
+    site_local = isinstance(address, IPv6Address) and address.is_site_local  # passes as global
+    inner = address.is_loopback or address.is_private or address.is_reserved or site_local
     if inner or not address.is_global or _within(address, (*_EMBEDDING, _SHARED)):
         return "loopback, private or reserved: list its network under `allow` of this webhook"
     return ""
@@ -142,10 +148,11 @@ async def pinned(url: str, rules: Rules, resolve: Resolve, *, where: str) -> Pla
         if problem:
             msg = f"{where}: {name!r} is {address}, {problem}"
             raise EgressError(msg)
-    chosen = addresses[0]
-    literal = f"[{chosen}]" if isinstance(chosen, IPv6Address) else str(chosen)
-    pinned_url = parts._replace(netloc=f"{literal}:{port}").geturl()
-    return Place(pinned_url, parts.netloc, name)
+    first, *others = (
+        parts._replace(netloc=f"{_literal(address)}:{port}").geturl()
+        for address in dict.fromkeys(addresses)
+    )
+    return Place(first, parts.netloc, name, tuple(others))
 
 
 async def resolve_by_system(name: str, port: int) -> Sequence[str]:
@@ -157,6 +164,10 @@ async def resolve_by_system(name: str, port: int) -> Sequence[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
+
+
+def _literal(address: Address) -> str:
+    return f"[{address}]" if isinstance(address, IPv6Address) else str(address)
 
 
 def _within(address: Address, networks: Sequence[Network]) -> bool:

@@ -21,7 +21,7 @@ class Endpoint:
     secrets: tuple[Secret, ...]
     tiers: tuple[str, ...] = ()
     rules: Rules = field(default_factory=Rules)
-    timeout_seconds: float = 3.0
+    timeout_seconds: float = 5.0
 
     @property
     def route(self) -> Route:

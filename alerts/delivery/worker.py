@@ -11,26 +11,25 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 
 import httpx2
 
 from alerts.breaker.records import Delivery, DeliveryStatus, Key
-from alerts.delivery.answers import Answer, Meaning, Outcome, meaning
-from alerts.delivery.egress import EgressError, Resolve, UnresolvedError, pinned
+from alerts.delivery.answers import Meaning, Outcome
+from alerts.delivery.egress import Resolve
 from alerts.delivery.endpoint import Endpoint
-from alerts.delivery.signing import headers
+from alerts.delivery.sending import Sender
 from alerts.journal import Journal, JournalError
 
 _LOG = logging.getLogger(__name__)
 LADDER_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 JITTER = 0.2
-CONNECT_SECONDS = 1.0
-ANSWER_BYTES = 64 * 1024
 SLOW_AFTER = 5  # failures in a row: then one attempt per SLOW_SECONDS
 SLOW_SECONDS = 15.0
 POLL_SECONDS = 0.25
-IN_FLIGHT_MOST = 32
+PER_ENDPOINT_MOST = 8  # on the wire at once: one that hangs takes no other's place
 _STATUS: Mapping[Outcome, DeliveryStatus] = {
     Outcome.CONFIRMED: DeliveryStatus.CONFIRMED,
     Outcome.DELIVERED: DeliveryStatus.DELIVERED,
@@ -73,7 +72,7 @@ def a_client() -> httpx2.AsyncClient:
 
     Connections are made to checked addresses: two names behind one address must not share one.
     """
-    alone = httpx2.Limits(max_keepalive_connections=0, max_connections=2 * IN_FLIGHT_MOST)
+    alone = httpx2.Limits(max_keepalive_connections=0, max_connections=None)  # the claim bounds it
     return httpx2.AsyncClient(follow_redirects=False, trust_env=False, limits=alone)
 
 
@@ -88,6 +87,8 @@ class DeliveryWorker:
         rng: For the spread of retries.
         resolve: How names become addresses, as `egress.resolve_by_system`.
         controller: This installation's name, for the user agent.
+
+    `journal_failures` counts calls of the outbox that failed.
     """
 
     def __init__(  # noqa: PLR0913  # all named, and called by the wiring only
@@ -101,16 +102,16 @@ class DeliveryWorker:
         resolve: Resolve,
         controller: str = "fusewire",
     ) -> None:
+        self.journal_failures = 0
         self._journal = journal
         self._endpoints = dict(endpoints)
-        self._client = client
+        self._sender = Sender(client, resolve, now=now, controller=controller)
         self._now = now
         self._rng = rng
-        self._resolve = resolve
-        self._agent = f"fusewire (+controller={controller})"
         self._ledgers: dict[str, _Ledger] = {}
         self._in_flight: dict[tuple[str, Key], asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self._broken: set[str] = set()
 
     def wake(self) -> None:
         """Look at the outbox at once: something was recorded."""
@@ -156,39 +157,48 @@ class DeliveryWorker:
 
     async def send_due(self) -> int:
         """Claim what is due and start sending it; return how many were started."""
-        room = IN_FLIGHT_MOST - len(self._in_flight)
+        room = PER_ENDPOINT_MOST * (len(self._endpoints) + 1) - len(self._in_flight)
+        longest = max((e.timeout_seconds for e in self._endpoints.values()), default=5.0)
         if room <= 0:
             return 0
-        longest = max((e.timeout_seconds for e in self._endpoints.values()), default=3.0)
         try:
             claimed = await self._journal.claim(
-                now=self._now(), limit=room, hold_seconds=longest + 2
+                now=self._now(),
+                limit=room,
+                hold_seconds=longest + 2,
+                per_endpoint=PER_ENDPOINT_MOST,
+                busy=tuple(self._in_flight),
             )
         except JournalError as error:
-            _LOG.warning("outbox cannot be read", extra={"problem": str(error)})
+            self._failed("outbox cannot be read", error)
             return 0
-        started = 0
+        self._works("outbox cannot be read")
         for delivery in claimed:
-            place = (delivery.endpoint, delivery.key)
-            if place in self._in_flight:  # the older one is superseded but still on the wire
-                due = self._now() + timedelta(seconds=POLL_SECONDS)
-                await self._settle(delivery, DeliveryStatus.PENDING, due_at=due)
-                continue
-            self._in_flight[place] = asyncio.create_task(self._carry(delivery))
-            started += 1
-        return started
+            task = asyncio.create_task(self._attempt(delivery))
+            self._in_flight[delivery.endpoint, delivery.key] = task
+            task.add_done_callback(partial(self._landed, delivery))
+        return len(claimed)
 
     async def drain(self) -> None:
         """Wait until nothing is in flight."""
         while self._in_flight:
             await asyncio.wait(list(self._in_flight.values()))
 
-    async def _carry(self, delivery: Delivery) -> None:
-        try:
-            await self._attempt(delivery)
-        finally:
-            del self._in_flight[delivery.endpoint, delivery.key]
-            self._wake.set()
+    def _landed(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
+        """Free the place of an attempt that ended, however it did, and say if it should not so.
+
+        What was not settled is due again when its hold ends.
+        """
+        del self._in_flight[delivery.endpoint, delivery.key]
+        self._wake.set()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            problem = f"{type(error).__name__}: {error}"
+            ledger = self._ledger(delivery.endpoint)
+            if ledger.problem != problem:
+                extra = {"endpoint": delivery.endpoint, "problem": problem}
+                _LOG.error("webhook attempt failed by a fault of ours", extra=extra, exc_info=error)
+            self._note(ledger, delivery, Meaning(Outcome.BROKEN, problem))
 
     async def _attempt(self, delivery: Delivery) -> None:
         ledger = self._ledger(delivery.endpoint)
@@ -201,71 +211,13 @@ class DeliveryWorker:
         elif endpoint is None:
             found = Meaning(Outcome.MISCONFIGURED, "no such webhook is configured any more")
         else:
-            found = await self._post(endpoint, delivery)
+            found = await self._sender.post(endpoint, delivery)
         self._note(ledger, delivery, found)
         if found.outcome is Outcome.RETRY:
             due = self._now() + timedelta(seconds=self._wait(delivery, ledger, found))
             await self._settle(delivery, DeliveryStatus.PENDING, problem=found.problem, due_at=due)
         else:
             await self._settle(delivery, _STATUS[found.outcome], problem=found.problem)
-
-    async def _post(self, endpoint: Endpoint, delivery: Delivery) -> Meaning:
-        where = f"webhook {endpoint.name!r}"
-        try:
-            async with asyncio.timeout(endpoint.timeout_seconds):
-                place = await pinned(endpoint.url, endpoint.rules, self._resolve, where=where)
-                signed = headers(endpoint.secrets, delivery.id, self._now(), delivery.body)
-                answer = await self._exchange(
-                    place.url,
-                    {
-                        **signed,
-                        "host": place.host,
-                        "content-type": "application/json",
-                        "accept-encoding": "identity",
-                        "user-agent": self._agent,
-                    },
-                    delivery.body,
-                    name=place.name,
-                    timeout_seconds=endpoint.timeout_seconds,
-                )
-        except EgressError as error:
-            return Meaning(Outcome.MISCONFIGURED, str(error))
-        except UnresolvedError as error:
-            return Meaning(Outcome.RETRY, str(error))
-        except TimeoutError:
-            return Meaning(Outcome.RETRY, f"no answer within {endpoint.timeout_seconds:g} s")
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return Meaning(Outcome.RETRY, f"{type(error).__name__}: {error}")
-        return meaning(answer, epoch=delivery.epoch, seq=delivery.seq)
-
-    async def _exchange(
-        self,
-        url: str,
-        sent: Mapping[str, str],
-        body: bytes,
-        *,
-        name: str,
-        timeout_seconds: float,
-    ) -> Answer:
-        """Post once; read at most 64 KiB of the answer, undecoded."""
-        timeouts = httpx2.Timeout(timeout_seconds, connect=min(CONNECT_SECONDS, timeout_seconds))
-        async with self._client.stream(
-            "POST",
-            url,
-            content=body,
-            headers=dict(sent),
-            timeout=timeouts,
-            extensions={"sni_hostname": name},
-        ) as response:
-            read = bytearray()
-            async for chunk in response.aiter_raw():
-                read += chunk
-                if len(read) > ANSWER_BYTES:
-                    read.clear()  # not an answer that we know: the status alone counts
-                    break
-            return Answer(
-                response.status_code, bytes(read), response.headers.get("retry-after", "")
-            )
 
     def _wait(self, delivery: Delivery, ledger: _Ledger, found: Meaning) -> float:
         step = LADDER_SECONDS[min(max(delivery.attempts, 1), len(LADDER_SECONDS)) - 1]
@@ -276,12 +228,13 @@ class DeliveryWorker:
 
     def _note(self, ledger: _Ledger, delivery: Delivery, found: Meaning) -> None:
         outcome = found.outcome
+        again = {Outcome.RETRY, Outcome.BROKEN}
         ledger.attempts[outcome] = ledger.attempts.get(outcome, 0) + 1
-        if outcome is not Outcome.RETRY:
+        if outcome not in again:
             ledger.pending.pop(delivery.key, None)
         if outcome is Outcome.CONFIRMED:
             ledger.unconfirmed.pop(delivery.key, None)
-        bad = outcome in {Outcome.RETRY, Outcome.MISCONFIGURED, Outcome.DEPOSED}
+        bad = outcome in again | {Outcome.MISCONFIGURED, Outcome.DEPOSED}
         extra = {"endpoint": delivery.endpoint, "problem": found.problem}
         if bad and not ledger.failures:
             _LOG.warning("webhook broke", extra=extra)
@@ -304,15 +257,28 @@ class DeliveryWorker:
                 delivery.id, status=status, at=self._now(), problem=problem, due_at=due_at
             )
         except JournalError as error:  # its hold ends by itself, then it is sent again
-            extra = {"endpoint": delivery.endpoint, "problem": str(error)}
-            _LOG.warning("delivery cannot be settled", extra=extra)
+            self._failed("deliveries cannot be settled", error)
+        else:
+            self._works("deliveries cannot be settled")
+
+    def _failed(self, phrase: str, error: JournalError) -> None:
+        """Count a failure of the outbox; say so when it begins."""
+        self.journal_failures += 1
+        if phrase not in self._broken:
+            self._broken.add(phrase)
+            _LOG.warning(phrase, extra={"problem": str(error)})
+
+    def _works(self, phrase: str) -> None:
+        if phrase in self._broken:
+            self._broken.discard(phrase)
+            _LOG.info("outbox healed", extra={"failures": self.journal_failures, "was": phrase})
 
     def _ledger(self, endpoint: str) -> _Ledger:
         return self._ledgers.setdefault(endpoint, _Ledger({}, {}, {}))
 
 
 def _oldest(moments: Iterable[datetime], now: datetime) -> float:
-    return max(((now - at).total_seconds() for at in moments), default=0.0)
+    return max((0.0, *((now - at).total_seconds() for at in moments)))
 
 
 def _forget_ended(ledger: _Ledger, now: datetime) -> None:

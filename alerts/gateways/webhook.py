@@ -17,7 +17,7 @@ def endpoint(  # noqa: PLR0913  # one keyword for each key of the configuration
     previous_text: str = "",
     tiers: tuple[str, ...] = (),
     rules: Rules | None = None,
-    timeout_seconds: float = 3.0,
+    timeout_seconds: float = 5.0,
 ) -> Endpoint:
     """Return the endpoint that a configuration describes.
 

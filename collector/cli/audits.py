@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from collector.api.shapes import TransitionOut, transition_out
+from alerts.breaker.records import Transition
+from collector.api.shapes import transition_out
 from collector.cli import database
 from collector.cli.options import config_option, json_option, known_tier, loaded
 from collector.cli.output import (
@@ -48,28 +49,36 @@ def show_audit(tier: str, limit: int, config_path: Path, *, as_json: bool) -> No
     if tier:
         known_tier(config, tier)
     entries = database.read(config, partial(stored.history, tier=tier, limit=limit))
-    found = [transition_out(entry.transition) for entry in entries]
+    found = [entry.transition for entry in entries]
     if as_json:
-        show_json_list(found)
+        show_json_list([transition_out(one) for one in found])
     else:
         show_transitions(found)
 
 
-def show_transitions(found: list[TransitionOut]) -> None:
-    """Print transitions for people."""
+def show_transitions(found: list[Transition]) -> None:
+    """Print transitions for people; under an override also what the machine did by itself."""
     rows = [
         [
             moment(one.at),
-            f"{one.tier}/{one.target}" if one.target else one.tier,
+            str(one.key),
             one.kind,
-            f"{one.before} -> {one.after}",
-            f"{one.admit_ratio:g}",
+            f"{one.before.shown_state} -> {one.after.shown_state}",
+            f"{one.after.effective_ratio:g}",
+            _by_itself(one),
             one.actor,
             one.reason,
         ]
         for one in found
     ]
-    show_table("transition", ("at", "breaker", "kind", "state", "admits", "by", "why"), rows)
+    columns = ("at", "breaker", "kind", "state", "admits", "by_itself", "by", "why")
+    show_table("transition", columns, rows)
+
+
+def _by_itself(one: Transition) -> str:
+    if one.before.override is None and one.after.override is None:
+        return ""
+    return f"{one.before.state} -> {one.after.state}, admits {one.after.admit_ratio:g}"
 
 
 @audit.command("verify")

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC
 from functools import partial
 from pathlib import Path
 
 import click
-from pydantic import BaseModel, ConfigDict
 from sqlalchemy.orm import Session
 
+from collector.api.shapes import baseline_out
 from collector.cli import database
-from collector.cli.history import ticks_of_file
+from collector.cli.baseline_lines import (
+    BaselineDetail,
+    BaselineLine,
+    line_of,
+    show_lines,
+    signal_lines,
+)
+from collector.cli.history import refused_words, ticks_of_file
 from collector.cli.options import (
     config_option,
     json_option,
     known_tier,
     loaded,
-    signed_options,
+    promotion_options,
     token_option,
 )
 from collector.cli.output import (
     NOT_ENOUGH,
     fail,
-    moment,
     show_json,
     show_json_list,
     show_table,
@@ -35,49 +42,14 @@ from collector.config import Config
 from collector.state import Lane
 from collector.store import baselines as stored
 from collector.store import ticks as stored_ticks
-from detectors.baseline import Baseline, SignalBaseline, make_baseline
-from detectors.records import Tick
-from detectors.signals import grid_of
+from detectors.baseline import Baseline, make_baseline
+from detectors.records import OTHER_SEGMENT, Tick
 
-
-class BaselineLine(BaseModel):
-    """What a list shows of a baseline; the service may say more."""
-
-    model_config = ConfigDict(frozen=True, from_attributes=True)
-
-    id: str
-    tier: str
-    scope: str
-    variant: str
-    stage: str
-    made_at: datetime
-    requests: int
-    provenance: str
-    author: str
-    reason: str
-
-
-class SignalLine(BaseModel):
-    """One signal of a baseline: what was counted, and its median on the grid."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    signal: str
-    grid: str
-    requests: int
-    median: float
-    p99: float
-    thresholds: int
-    design_effect: float
-
-
-class BaselineDetail(BaseModel):
-    """One baseline with its signals."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    baseline: BaselineLine
-    signals: list[SignalLine]
+_NONE_YET = (
+    "no baselines yet: the service makes one of each tier once enough generations have come in "
+    "(POST /v1/ingest/generations; 'baseline.requests' says how many), or make one of a log: "
+    "fusewire baseline create FILE --tier TIER"
+)
 
 
 @click.group()
@@ -111,23 +83,41 @@ def create_baseline(  # noqa: PLR0913  # one parameter an option: click's way
     """Make candidates from FILE (generation lines, plain or gzip) or from stored counts.
 
     One for the tier and one for each segment that has enough requests. Exit code 3 if none has.
+    They are kept in the database, beside the service or without it; a running service judges by
+    one once it is promoted.
     """
     config = loaded(config_path)
     known_tier(config, tier)
+    _check_segment(config, tier, segment)
     if from_ticks == (file is not None):
         fail("name one of FILE and --from-ticks")
     needed = requests or config.tiers[tier].baseline.requests
     if file is not None:
-        lanes = ticks_of_file(file, config, tier=tier, segment=segment, now=utc_now())
-        provenance = f"file {file.name}"
+        found = ticks_of_file(file, config, tier=tier, segment=segment, now=utc_now())
+        origin = _Origin(f"file {file.name}", refused_words(found.refused))
+        made = _make(config, found.lanes, needed=needed, origin=origin)
     else:
-        lanes, provenance = _stored_lanes(config, tier), ""
-    made = _make(config, lanes, needed=needed, provenance=provenance)
-    lines = [_line(one) for one in made]
+        made = _make(config, _stored_lanes(config, tier), needed=needed, origin=_Origin())
+    lines = [line_of(one) for one in made]
     if as_json:
         show_json_list(lines)
     else:
-        _show(lines)
+        show_lines(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where the requests are from: provenance (that of the ticks if empty), what was refused."""
+
+    provenance: str = ""
+    refused: str = ""
+
+
+def _check_segment(config: Config, tier: str, segment: str) -> None:
+    """End the command if no such segment is configured: its lines would be counted as `other`."""
+    known = (*config.tiers[tier].segments, OTHER_SEGMENT)
+    if segment and segment not in known:
+        fail(f"tier {tier!r} has no segment {segment!r}; its segments: {', '.join(known)}")
 
 
 def _stored_lanes(config: Config, tier: str) -> dict[Lane, list[Tick]]:
@@ -139,17 +129,21 @@ def _stored_lanes(config: Config, tier: str) -> dict[Lane, list[Tick]]:
 
 
 def _make(
-    config: Config, lanes: dict[Lane, list[Tick]], *, needed: int, provenance: str
+    config: Config, lanes: dict[Lane, list[Tick]], *, needed: int, origin: _Origin
 ) -> list[Baseline]:
     """Make and keep a candidate of every lane with enough requests."""
     sizes = {lane: sum(tick.requests for tick in ticks) for lane, ticks in lanes.items()}
     enough = [lane for lane, size in sorted(sizes.items()) if size >= needed]
     if not enough:
         most = max(sizes.values(), default=0)
-        fail(f"not enough evidence: {most:,} of {needed:,} requests; see --requests", NOT_ENOUGH)
+        refused = f"; refused: {origin.refused}" if origin.refused else ""
+        fail(
+            f"not enough evidence: {most:,} of {needed:,} requests{refused}; see --requests",
+            NOT_ENOUGH,
+        )
     now = utc_now()
     made = [
-        make_baseline(lanes[lane], made_at=now, provenance=provenance or _span(lanes[lane]))
+        make_baseline(lanes[lane], made_at=now, provenance=origin.provenance or _span(lanes[lane]))
         for lane in enough
     ]
     for one in made:
@@ -158,7 +152,8 @@ def _make(
 
 
 def _span(ticks: Sequence[Tick]) -> str:
-    return f"ticks {ticks[0].start.isoformat()} to {ticks[-1].start.isoformat()}"
+    first, last = (ticks[place].start.astimezone(UTC) for place in (0, -1))
+    return f"ticks {first:%Y-%m-%dT%H:%MZ} to {last:%Y-%m-%dT%H:%MZ}"
 
 
 @baseline.command("list")
@@ -166,30 +161,29 @@ def _span(ticks: Sequence[Tick]) -> str:
 @config_option
 @json_option
 def list_baselines(tier: str, config_path: Path, *, as_json: bool) -> None:
-    """List the baselines that are kept, newest first."""
+    """List the baselines that are kept, newest first, and who promoted which."""
     config = loaded(config_path)
     if tier:
         known_tier(config, tier)
-    rows = database.read(config, partial(stored.listed, tier=tier))
-    lines = [
-        BaselineLine(
-            id=row.id,
-            tier=row.tier,
-            scope=str(row.scope),
-            variant=row.variant,
-            stage=str(row.stage),
-            made_at=row.made_at,
-            requests=row.requests,
-            provenance=row.provenance,
-            author=row.author,
-            reason=row.reason,
-        )
-        for row in rows
-    ]
+    lines = _kept(config, tier)
     if as_json:
         show_json_list(lines)
+    elif lines:
+        show_lines(lines)
     else:
-        _show(lines)
+        click.echo(_NONE_YET)
+
+
+def _kept(config: Config, tier: str) -> list[BaselineLine]:
+    """Return what is kept, from the service if it answers, else from the database."""
+    service = service_of(config)
+    try:
+        service.warn_if_other()
+        return service.get("/v1/baselines", list[BaselineLine], tier=tier)
+    except SilentError as error:
+        click.echo(f"{error}; this is from the database", err=True)
+    rows = database.read(config, partial(stored.listed, tier=tier))
+    return [BaselineLine.model_validate(baseline_out(row).model_dump()) for row in rows]
 
 
 @baseline.command("show")
@@ -197,13 +191,13 @@ def list_baselines(tier: str, config_path: Path, *, as_json: bool) -> None:
 @config_option
 @json_option
 def show_baseline(identity: str, config_path: Path, *, as_json: bool) -> None:
-    """Show the baseline ID, signal by signal."""
+    """Show the baseline ID of the database, signal by signal."""
     found = database.read(loaded(config_path), partial(stored.get, identity=identity))
-    detail = BaselineDetail(baseline=_line(found), signals=_signals(found))
+    detail = BaselineDetail(baseline=line_of(found), signals=signal_lines(found))
     if as_json:
         show_json(detail)
         return
-    _show([detail.baseline])
+    show_lines([detail.baseline])
     rows = [
         [
             one.signal,
@@ -219,13 +213,17 @@ def show_baseline(identity: str, config_path: Path, *, as_json: bool) -> None:
 
 @baseline.command("promote")
 @click.argument("identity", metavar="ID")
-@signed_options
+@promotion_options
 @token_option
 @config_option
 def promote_baseline(
     identity: str, *, reason: str, actor: str, token_file: Path | None, config_path: Path
 ) -> None:
-    """Let the baseline ID page and trip; the active one of its stream retires."""
+    """Let the baseline ID page and trip.
+
+    Every other baseline of its stream (tier, scope, variant) retires, the active one and all
+    candidates. One that is active already is not promoted again.
+    """
     config = loaded(config_path)
     body: dict[str, str | float | None] = {"author": actor, "reason": reason}
     try:
@@ -238,61 +236,6 @@ def promote_baseline(
         work = partial(
             stored.promote, identity=identity, author=actor, reason=reason, now=utc_now()
         )
-        line = _line(database.write(config, work))
+        line = line_of(database.write(config, work))
         where = f" in the database ({error})"
     click.echo(f"{line.id}: {line.stage} for {line.tier}, {line.scope}{where}")
-
-
-def _line(found: Baseline) -> BaselineLine:
-    return BaselineLine(
-        id=found.id,
-        tier=found.tier,
-        scope=str(found.scope),
-        variant=found.variant,
-        stage=str(found.stage),
-        made_at=found.made_at,
-        requests=found.requests,
-        provenance=found.provenance,
-        author=found.author,
-        reason=found.reason,
-    )
-
-
-def _signals(found: Baseline) -> list[SignalLine]:
-    return [
-        SignalLine(
-            signal=name,
-            grid=signal.grid,
-            requests=signal.requests,
-            median=_quantile(signal, 0.5),
-            p99=_quantile(signal, 0.99),
-            thresholds=len(signal.thresholds),
-            design_effect=signal.design_effect,
-        )
-        for name, signal in found.signals.items()
-    ]
-
-
-def _quantile(signal: SignalBaseline, share: float) -> float:
-    """Return the smallest grid edge with at least `share` of the requests at or below it."""
-    edges = grid_of(signal.signal).edges
-    below = signal.counts.cumsum() >= share * signal.requests
-    return edges[min(int(below.argmax()), len(edges) - 1)]
-
-
-def _show(lines: Sequence[BaselineLine]) -> None:
-    rows = [
-        [
-            one.id,
-            one.tier,
-            one.scope,
-            one.stage,
-            f"{one.requests:,}",
-            moment(one.made_at),
-            one.provenance,
-            f"{one.author}: {one.reason}" if one.author else "",
-        ]
-        for one in lines
-    ]
-    columns = ("id", "tier", "scope", "stage", "requests", "made", "from", "promoted")
-    show_table("baseline", columns, rows)

@@ -164,7 +164,7 @@ def release_breaker(
     idle = before is not None and before.override is None
     if idle and before is not None and (before.state, before.admit_ratio) == ("closed", 1.0):
         click.echo(f"{key}: there was no override, and it admits everything")
-        return
+        return  # asked for all the same, it would be audited as an override that ended
     body: dict[str, str | float | None] = {"forced": None, "reason": reason, "actor": actor}
     leave = partial(overrides.leave_release, key=key, actor=actor, reason=reason, now=utc_now())
     with _refusal_ends():
@@ -209,7 +209,12 @@ def release(  # one parameter an option: click's way
         fail("name one of --tier and --all")
     tiers = list(config.tiers) if tier is None else [known_tier(config, tier)]
     signed = partial(
-        _override, config, forced="forced_closed", seconds=seconds, actor=actor_name(), reason=reason
+        _override,
+        config,
+        forced="forced_closed",
+        seconds=seconds,
+        actor=actor_name(),
+        reason=reason,
     )
     service = service_of(config, token_file)
     observing = _observing(service)
@@ -255,9 +260,10 @@ def _override(
 ) -> Override:
     longest = config.tiers[key.tier].breaker.override_max_seconds
     if not 0 < seconds <= longest:
+        given, most = duration_text(seconds) if seconds else "0s", duration_text(longest)
         fail(
-            f"--for {duration_text(seconds)}: expected more than 0 and at most "
-            f"{duration_text(longest)}, the longest override of tier {key.tier!r}"
+            f"--for {given}: expected more than 0 and at most {most}, the longest override of tier "
+            f"{key.tier!r}"
         )
     now = utc_now()
     return Override(forced, actor, reason, now, now + timedelta(seconds=seconds))

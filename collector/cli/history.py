@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -46,9 +46,15 @@ class _Gathered:
             self.places.setdefault(signal, []).append(at)
 
 
-def ticks_of_file(
-    path: Path, config: Config, *, tier: str, segment: str, now: datetime
-) -> dict[Lane, list[Tick]]:
+@dataclass(frozen=True, slots=True)
+class History:
+    """The ticks of a file by lane, and how many of its lines were refused, by reason."""
+
+    lanes: dict[Lane, list[Tick]]
+    refused: Mapping[str, int]
+
+
+def ticks_of_file(path: Path, config: Config, *, tier: str, segment: str, now: datetime) -> History:
     """Count the lines of a file into ticks by their own time; no rule about age applies.
 
     Lines that name another tier are left out. What is refused is counted and said on stderr.
@@ -66,9 +72,24 @@ def ticks_of_file(
         if taken >= MOST_GENERATIONS:
             click.echo(f"stopped after {taken:,} generations, enough for a baseline", err=True)
             break
-    said = ", ".join(f"{count:,} {reason}" for reason, count in refused.most_common())
+    said = refused_words(refused)
     click.echo(f"{path}: {taken:,} generations{'; refused: ' if said else ''}{said}", err=True)
-    return {lane: _ticks(lane, found, config.tick, now) for lane, found in lanes.items()}
+    ticks = {lane: _ticks(lane, found, config.tick, now) for lane, found in lanes.items()}
+    return History(ticks, refused)
+
+
+def refused_words(refused: Mapping[str, int]) -> str:
+    """Say how many lines were refused and why; empty if none was.
+
+    >>> refused_words({"malformed": 728, "no_answer": 1})
+    '728 lines malformed, 1 line no answer'
+    """
+    by_number = sorted(refused.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(
+        f"{count:,} {'line' if count == 1 else 'lines'} {reason.replace('_', ' ')}"
+        for reason, count in by_number
+        if count
+    )
 
 
 def _scopes(batch: Batch) -> tuple[Scope, ...]:

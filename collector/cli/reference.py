@@ -13,9 +13,11 @@ _HEAD = """\
 
 This page is made from the code (`fusewire render reference`): do not edit it.
 
-Commands that look at breakers, tiers and baselines, or change them, ask the service at the
+`status`, `breaker`, `release`, `baseline list` and `baseline promote` ask the service at the
 configuration's `listen` address; if it does not answer they work on the database, and what they
-leave there the service takes over. Long commands show progress on a terminal and plain lines
+leave there the service takes over. If another service answers there (another `controller`, other
+tiers), they warn and change nothing. `baseline create`, `baseline show` and `audit` work on the
+database. Long commands show progress on a terminal and plain lines
 elsewhere; `--json` answers for machines.
 """
 _WIDTH = 96

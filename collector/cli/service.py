@@ -62,10 +62,6 @@ class Identity(BaseModel):
     controller: str
     tiers: list[TierIdentity]
 
-    def mode_of(self, tier: str) -> str:
-        """Return the mode that the service runs `tier` in; empty if it has no such tier."""
-        return next((one.mode for one in self.tiers if one.id == tier), "")
-
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -95,12 +91,7 @@ class Service:
             SilentError: As `get`.
             RefusedError: If the service refuses.
         """
-        difference = self.difference()
-        if difference:
-            fail(
-                f"{difference}; nothing was changed there. Name the configuration of that service "
-                "with --config, or reload the service if this file was changed"
-            )
+        self.stop_if_other()
         return self._call("POST", path, shape, body=body)
 
     def identity(self) -> Identity:
@@ -121,6 +112,19 @@ class Service:
             f"{self.url} is controller {found.controller!r} with {_tier_words(tiers)}, the "
             f"configuration names controller {self.controller!r} with {_tier_words(self.tiers)}"
         )
+
+    def stop_if_other(self) -> None:
+        """End the command if what answers is not the service of the configuration.
+
+        Raises:
+            SilentError: As `get`.
+        """
+        difference = self.difference()
+        if difference:
+            fail(
+                f"{difference}; nothing was changed there. Name the configuration of that service "
+                "with --config, or reload the service if this file was changed"
+            )
 
     def warn_if_other(self) -> None:
         """Say on stderr if what answers is not the service of the configuration.

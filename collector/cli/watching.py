@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from collector.store import verdicts as stored_verdicts
 
 _RAISED = ("warning", "critical")
 _SHOWN = ("kv_cache_usage_ratio", "requests_running", "requests_waiting")
+_SHORT = ("kv_cache", "running", "waiting")  # as columns
 _MOST_VERDICTS = 50
 
 
@@ -76,6 +78,7 @@ def look(config: Config) -> StatusOut:
     """Ask the service, or else the database."""
     service = service_of(config)
     try:
+        service.warn_if_other()
         return StatusOut(
             service=service.url,
             problem="",
@@ -125,17 +128,42 @@ def _show(found: StatusOut) -> None:
             f"{tier.tier}/{target.id}",
             tier.mode,
             {True: "up", False: "down", None: "not scraped yet"}[target.up],
+            " ".join(filter(None, (target.engine, target.version))),
+            target.model,
             *(_signal(target.signals.get(name)) for name in _SHOWN),
             target.problem,
         ]
         for tier in found.tiers
         for target in tier.targets
     ]
-    columns = ("name", "mode", "state", "kv_cache", "running", "waiting", "problem")
+    columns = ("name", "mode", "state", "engine", "model", *_SHORT, "problem")
     show_table("target", columns, rows)
     show_breakers(found.breakers)
+    several = _of_several_variants(found)
     verdicts = [
-        [moment(one.at), one.level, one.tier, one.scope, one.signal, one.reason]
+        [
+            moment(one.at),
+            one.level,
+            one.tier,
+            one.scope,
+            one.variant if (one.tier, one.scope) in several else "",
+            one.signal,
+            one.reason,
+        ]
         for one in found.verdicts
     ]
-    show_table("verdict", ("at", "level", "tier", "scope", "signal", "why"), verdicts)
+    columns = ("at", "level", "tier", "scope", "variant", "signal", "why")
+    show_table("verdict", columns, verdicts)
+
+
+def _of_several_variants(found: StatusOut) -> set[tuple[str, str]]:
+    """Return the scopes, with their tiers, that have more than one variant."""
+    lanes = {(one.tier, one.scope, one.variant) for one in found.verdicts if one.variant}
+    lanes |= {
+        (tier.tier, one.scope, one.variant)
+        for tier in found.tiers
+        for one in tier.baselines
+        if one.variant
+    }
+    counted = Counter((tier, scope) for tier, scope, _ in lanes)
+    return {place for place, variants in counted.items() if variants > 1}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticCustomError
 
+from collector.config import outside
 from collector.config.document import Document, Tree
 from collector.config.problems import Place, nearest
 from collector.config.values import duration_seconds, host_port, http_url
@@ -251,6 +252,14 @@ def _snapshot_folder(document: Document) -> None:
         )
 
 
+def _outside(document: Document) -> None:
+    for name, tier in _tiers(document):
+        outside.segments(document, name, tier)
+    for name, webhook in mapping(mapping(document.data).get("webhooks")).items():
+        outside.webhook_address(document, name, mapping(webhook))
+    outside.store_folder(document, mapping(document.data).get("store"))
+
+
 _RULES: tuple[Callable[[Document], None], ...] = (
     _unique_targets,
     _shadows,
@@ -260,4 +269,5 @@ _RULES: tuple[Callable[[Document], None], ...] = (
     _scrape_times,
     _tokens,
     _snapshot_folder,
+    _outside,
 )

@@ -6,7 +6,8 @@ import pytest
 
 from alerts.breaker.records import Key, Override, Transition
 from tests.alerts.memory_journal import Disk, MemoryJournal
-from tests.contracts.journal_contract import CHECKS, Bench, Check
+from tests.contracts.journal_bench import Bench, Check
+from tests.contracts.journal_contract import CHECKS
 
 
 @pytest.mark.anyio

@@ -191,7 +191,10 @@ def test_a_followed_file_is_read_once_over_restarts(tmp_path: Path) -> None:
     log.write_bytes(b"".join(json.dumps(record).encode() + b"\n" for _ in range(20)))
     with engine(CALM) as a:
         configure(
-            tmp_path, [a], more="\ningest:\n  files:\n    - {path: generations.jsonl, tier: chat}\n"
+            tmp_path,
+            [a],
+            more="\ningest:\n  files:\n"
+            "    - {path: generations.jsonl, tier: chat, read_from: start}\n",
         )
 
         def accepted(service: Serving) -> float:

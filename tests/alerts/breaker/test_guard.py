@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from alerts.breaker.guard import Pool, limit, refusal, velocity
 from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.permissions import ALERT_ONLY, PERMISSIONS, permission
-from tests.alerts.breaker.scene import START
 
 PARAMETERS = BreakerParameters()
 

@@ -13,7 +13,7 @@ from collector.store.retention import Ages, Swept, sweep
 from collector.store.store import Store
 from collector.store.verdicts import Chosen, KeptVerdict
 from tests.collector.store.test_verdicts import a_verdict
-from tests.contracts.journal_contract import AT, a_delivery, an_override
+from tests.contracts.journal_bench import AT, a_delivery, an_override
 
 pytestmark = pytest.mark.anyio
 
