@@ -97,6 +97,7 @@ def _verdict(verdict: Verdict) -> VerdictView:
         age_seconds=verdict.age_seconds,
         baseline=verdict.baseline,
         cause=verdict.cause,
+        variant=verdict.stream.variant,
     )
 
 
@@ -124,6 +125,7 @@ def _baseline(progress: BaselineProgressOut) -> BaselineView:
         requests=progress.requests,
         needed=progress.needed,
         id=progress.baseline or "",
+        variant=progress.variant,
     )
 
 

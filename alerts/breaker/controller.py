@@ -261,21 +261,23 @@ class Controller:
         at = self._clock.read()
         jump = self._clock.jump(at)
         if jump:
-            await self._follow(jump, at.wall)
+            await self._follow(jump, at)
         return at
 
-    async def _follow(self, jump_seconds: float, now: datetime) -> None:
+    async def _follow(self, jump_seconds: float, at: Instant) -> None:
         """Move deadlines with the wall clock; what was brought nearer is written and told."""
         book = self._book
         _LOG.warning("the wall clock was set", extra={"jump_seconds": jump_seconds})
         for breaker in list(book.machines.values()):
             book.put(shifted(breaker, jump_seconds))
         book.tell()
-        if jump_seconds < 0:
+        if jump_seconds > 0:  # set forward, or the machine was suspended: evidence may be old
+            self._watch.doubt(at.seconds)
+        else:
             waiting = (book.machines[key] for key in sorted(book.pools.waiting))
             enforced = [breaker for breaker in waiting if not book.observes(breaker.key.tier)]
             await book.commit(
-                [Move(renewed(b, book.parameters(b.key.tier), now)) for b in enforced]
+                [Move(renewed(b, book.parameters(b.key.tier), at.wall)) for b in enforced]
             )
 
     def _give_time_back(self, at: Instant) -> None:

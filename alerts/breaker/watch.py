@@ -7,6 +7,7 @@ seconds, and each evaluation costs the same however large the pool is.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -43,6 +44,7 @@ class Watch:
         self._seen: dict[Key, Seen] = {}
         self._tiers: dict[str, _Tier] = {}
         self._suppressed: dict[tuple[Key, str], float] = {}
+        self._doubted_at = -math.inf
 
     def warm_up(self, tier: str, until: float) -> None:
         """Let nothing open in `tier` until that moment."""
@@ -50,6 +52,10 @@ class Watch:
 
     def warming(self, tier: str, at: float) -> bool:
         return at < self._tier(tier).warm_at
+
+    def doubt(self, at: float) -> None:
+        """Let no timer go by what was seen so far: nobody knows how long ago that was."""
+        self._doubted_at = at
 
     def forget(self, key: Key) -> None:
         """Forget a target that is no more, or with an empty target its tier."""
@@ -174,7 +180,7 @@ class Watch:
             judged, breaching = self._tier(key.tier).judged or (at, False)
             return Tick(breaching=breaching and at - judged <= lease)
         seen = self._seen.get(key, Seen())
-        fresh = seen.fresh(at, lease)
+        fresh = seen.fresh(at, lease) and seen.at is not None and seen.at > self._doubted_at
         return Tick(
             breaching=fresh and seen.finding.ejects is not None,
             may_probe=not self._pools.another_probes(key),

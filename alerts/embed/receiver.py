@@ -27,10 +27,10 @@ import time
 from collections.abc import Awaitable, Iterable, Mapping, MutableMapping
 from hashlib import sha256
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional, cast
 from urllib import request
-from urllib.error import HTTPError
 
 BODY_MOST, DOCUMENT_MOST = 64 * 1024, 8 * 1024 * 1024  # bytes
 TOLERANCE_SECONDS = 300
@@ -39,6 +39,8 @@ LEASE_MOST_SECONDS = 3600.0
 HELD_MOST = 10_000
 WAIT_SECONDS = 25
 _SERVERS = ("uvicorn", "gunicorn", "hypercorn", "granian")
+# what reading an answer may raise, whatever the network sends; a URLError is an OSError
+_UNREADABLE = (OSError, HTTPException, ValueError, ArithmeticError, RecursionError, MemoryError)
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -360,14 +362,15 @@ class FusewireReceiver:
 
     def _pull(self) -> None:
         opener = request.OpenerDirector()  # no proxies, no redirects, no file: URLs
-        for handler in (request.HTTPHandler, request.HTTPSHandler, request.HTTPErrorProcessor):
+        for handler in (request.HTTPHandler, request.HTTPSHandler):
             opener.add_handler(handler())
-        opener.add_handler(request.HTTPDefaultErrorHandler())
         rev = -1
         while not self._stopped.is_set():
             try:
-                rev = self._pull_once(opener, rev)
-            except (OSError, ValueError, RecursionError):  # URLError and HTTPError are OSErrors
+                before, rev = rev, self._pull_once(opener, rev)
+                if rev == before:  # no news: not in a tight loop, whoever answers at once
+                    self._stopped.wait(0.1)
+            except _UNREADABLE:
                 self.ledger.count("pull_failed")
                 rev = -1
                 self._stopped.wait(self._uniform(1, 3))
@@ -375,17 +378,13 @@ class FusewireReceiver:
     def _pull_once(self, opener: request.OpenerDirector, rev: int) -> int:
         """Ask for a state newer than `rev` and take it over; return its rev."""
         query = f"?after={rev}&wait={WAIT_SECONDS}" if rev >= 0 else ""
-        asked = request.Request(f"{self._state_url}{query}")  # noqa: S310  # configured
-        if self._state_token:
-            asked.add_header("authorization", f"Bearer {self._state_token}")
-        try:
-            with opener.open(asked, timeout=WAIT_SECONDS + 10) as response:
-                document = _members(json.loads(response.read(DOCUMENT_MOST)))
-        except HTTPError as error:
-            with error:
-                if error.code == HTTPStatus.NOT_MODIFIED:
-                    return rev
-                raise
+        token = {"authorization": f"Bearer {self._state_token}"} if self._state_token else {}
+        asked = request.Request(f"{self._state_url}{query}", headers=token)  # noqa: S310  # configured
+        with opener.open(asked, timeout=WAIT_SECONDS + 10) as response:
+            if response.status == HTTPStatus.NOT_MODIFIED:
+                return rev
+            answered = response.status == HTTPStatus.OK
+            document = _members(json.loads(response.read(DOCUMENT_MOST))) if answered else {}
         if not self.ledger.take(document, self._tier):
             msg = "fusewire receiver: not a state document, or an older one than before"
             raise ValueError(msg)

@@ -152,8 +152,8 @@ def _show(found: StatusOut) -> None:
         ]
         for one in found.verdicts
     ]
-    columns = ("at", "level", "tier", "scope", "variant", "signal", "why")
-    show_table("verdict", columns, verdicts)
+    named = ("at", "level", "tier", "scope", "variant", "signal", "why")
+    show_table("verdict", named, verdicts)
 
 
 def _of_several_variants(found: StatusOut) -> set[tuple[str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticCustomError
 
+from alerts.breaker.parameters import BreakerParameters
 from collector.config import outside
 from collector.config.document import Document, Tree
 from collector.config.problems import Place, nearest
@@ -225,6 +226,31 @@ def _scrape_times(document: Document) -> None:
         )
 
 
+def _leases(document: Document) -> None:
+    """A target counts as down when no scrape of it completed for a lease: two must fit in."""
+    value = mapping(document.data).get("scrape_interval", "5s")
+    try:
+        interval = duration_seconds(value) if isinstance(value, str) else 0.0
+    except PydanticCustomError:
+        return
+    for name, tier in _tiers(document):
+        breaker = mapping(tier.get("breaker"))
+        lease = breaker.get("lease_seconds", BreakerParameters().lease_seconds)
+        if isinstance(lease, bool) or not isinstance(lease, int | float) or interval <= lease / 2:
+            continue
+        place: Place = ("tiers", name, "breaker", "lease_seconds")
+        if "scrape_interval" in mapping(document.data):
+            place = ("scrape_interval",)
+        document.report(
+            place,
+            f"two scrapes ({interval:g}s apart) within the lease of tier {name!r} ({lease:g}s), "
+            "or its targets count as down between them",
+            "scrape more often, or raise breaker.lease_seconds and renew_seconds",
+            got=document.got(place, ""),
+        )
+        return
+
+
 def _tokens(document: Document) -> None:
     value = mapping(document.data).get("token_file")
     if not isinstance(value, str):
@@ -267,6 +293,7 @@ _RULES: tuple[Callable[[Document], None], ...] = (
     _webhooks,
     _followed_files,
     _scrape_times,
+    _leases,
     _tokens,
     _snapshot_folder,
     _outside,

@@ -114,7 +114,8 @@ class TierConfig(BaseModel):
         default_factory=BaselineConfig, description="How baselines are made."
     )
     drift_may_shed: bool = Field(
-        default=False, description="Let input or output drift shed the tier, not only alert."
+        default=False,
+        description="Let input drift, together with harm, shed the tier, not only alert.",
     )
 
     @field_validator("detectors")

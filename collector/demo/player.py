@@ -3,7 +3,8 @@
 One page is shown per scrape, so a recording stretches to any scrape interval. Gauges are shown
 as recorded. Counters are continued: each page shown adds what was added in a recording, so they
 never fall, whatever the order of pages. A full scene adds what its own page had added to the page
-before it. The calm scene adds a stretch of traffic in which nothing waited, in small parts.
+before it. The calm scene adds a stretch of traffic in which nothing waited, in small parts. Last,
+requests are begun or finished so that counters and gauges agree (`collector/demo/balance.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from collector.demo.balance import Balance, running_of
 
 _RISING = frozenset({"counter", "histogram"})
 CALM_PARTS = 16  # scrapes over which the calm stretch is spread: 3 of its 48 requests a scrape
@@ -117,6 +120,7 @@ class Player:
         first = recording.pages[scene.page(start)]
         self._shown = dict.fromkeys(recording.pages[-1].rising, 0.0) | dict(first.rising)
         self._gauges = recording.pages[-1].gauges
+        self._balance = Balance(self._shown)
 
     @property
     def scene(self) -> str:
@@ -136,6 +140,7 @@ class Player:
         for head, more in added.items():
             if head in self._shown:  # the calm stretch is of another server with other series
                 self._shown[head] += more
+        self._balance.settle(self._shown, running_of({**self._gauges, **page.gauges}))
         return "".join(self._line(text, page) for text in self._recording.lines)
 
     def _line(self, text: str, page: RecordedPage) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from collector.web import words
 from collector.web.view import StatusView
@@ -19,7 +19,12 @@ CONTENT_SECURITY_POLICY = (
 
 def render(view: StatusView) -> str:
     """Return the page as HTML. Whatever is in `view` is escaped."""
-    return _environment().get_template("status.html").render(view=view, style_path=STYLE_PATH)
+    return template("status.html").render(view=view, style_path=STYLE_PATH)
+
+
+def template(name: str) -> Template:
+    """Return a template of this package; whatever it is given is escaped."""
+    return _environment().get_template(name)
 
 
 def style_sheet() -> str:
@@ -48,5 +53,7 @@ def _environment() -> Environment:
         symbol=words.symbol,
         by_level=words.by_level,
         mood=words.mood,
+        several_variants=words.several_variants,
+        scope=words.scope,
     )
     return environment

@@ -35,7 +35,10 @@ class TargetView:
 
 @dataclass(frozen=True, slots=True)
 class VerdictView:
-    """One verdict that holds now; `level` is unknown, ok, warning or critical."""
+    """One verdict that holds now; `level` is unknown, ok, warning or critical.
+
+    An unknown one without a `cause` is about a signal that its target need not have.
+    """
 
     scope: str
     signal: str
@@ -45,6 +48,7 @@ class VerdictView:
     age_seconds: float
     baseline: str = ""
     cause: str = ""
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class BaselineView:
     requests: int
     needed: int
     id: str = ""
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

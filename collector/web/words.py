@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
-from collector.web.view import BreakerView, SignalView, TierView, VerdictView
+from collector.web.view import BaselineView, BreakerView, SignalView, TierView, VerdictView
 
 NOTHING = "-"
+COLLECTING = "collecting"  # of a tier of which only baselines are missing
+_BASELINE_MISSING = "baseline_missing"
 _LEVELS = ("critical", "warning", "unknown", "ok")
-_SYMBOLS = {"critical": "✖", "warning": "▲", "unknown": "?", "ok": "✔"}
+_MOODS = ("critical", "warning", "unknown", COLLECTING, "ok")
+_SYMBOLS = {"critical": "✖", "warning": "▲", "unknown": "?", COLLECTING: "…", "ok": "✔"}
 _GIB = 2.0**30
 _DAY_SECONDS = 86_400
 _TENTHS_BELOW_SECONDS = 10
@@ -78,9 +82,22 @@ def symbol(level: str) -> str:
 
 
 def worst(verdicts: Iterable[VerdictView]) -> str:
-    """Return the worst level: critical, then warning, then unknown, then ok; unknown if none."""
-    found = {verdict.level for verdict in verdicts}
-    return next((level for level in _LEVELS if level in found), "unknown")
+    """Return the worst of what verdicts say of a tier; unknown if they say nothing.
+
+    The order is critical, warning, unknown, collecting, ok. An unknown one whose baseline is
+    missing counts as collecting, one without a cause not at all: a signal that an engine has only
+    with some option would keep a healthy tier unknown for good.
+    """
+    found = {_weight(verdict) for verdict in verdicts}
+    return next((level for level in _MOODS if level in found), "unknown")
+
+
+def _weight(verdict: VerdictView) -> str:
+    if verdict.level != "unknown":
+        return verdict.level
+    if verdict.cause == _BASELINE_MISSING:
+        return COLLECTING
+    return "unknown" if verdict.cause else ""
 
 
 def by_level(verdicts: Iterable[VerdictView]) -> list[VerdictView]:
@@ -104,6 +121,20 @@ def state(breaker: BreakerView) -> str:
     if by_itself and 0 < breaker.effective_ratio < 1 and breaker.shown_state != "half_open":
         return "sheds"
     return breaker.shown_state
+
+
+def several_variants(tier: TierView) -> frozenset[str]:
+    """Return the scopes of which the tier has more than one variant."""
+    lanes = {(row.scope, row.variant) for row in tier.verdicts if row.variant}
+    lanes |= {(row.scope, row.variant) for row in tier.baselines if row.variant}
+    counted = Counter(scope for scope, _ in lanes)
+    return frozenset(scope for scope, variants in counted.items() if variants > 1)
+
+
+def scope(row: VerdictView | BaselineView, several: frozenset[str]) -> str:
+    """Return the scope of a row, with its variant if the scope is one of `several` variants."""
+    named = row.variant and row.scope in several
+    return f"{row.scope}, variant {row.variant}" if named else row.scope
 
 
 def mood(tier: TierView) -> str:

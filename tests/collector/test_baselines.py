@@ -11,7 +11,6 @@ from itertools import count
 import numpy as np
 import pytest
 
-from collector import baselines
 from collector.baselines import AUTO_AUTHOR, BaselineKeeper
 from collector.health import Health
 from collector.state import Lane, State
@@ -128,13 +127,12 @@ async def test_a_lane_without_any_signal_holds_up_no_other() -> None:
 
 async def test_making_a_baseline_does_not_hold_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[bool] = []
-    whole = baselines.make_baseline
 
     def watched(ticks: Sequence[Tick], *, made_at: datetime, provenance: str) -> Baseline:
         threads.append(threading.current_thread() is threading.main_thread())
-        return whole(ticks, made_at=made_at, provenance=provenance)
+        return make_baseline(ticks, made_at=made_at, provenance=provenance)
 
-    monkeypatch.setattr(baselines, "make_baseline", watched)
+    monkeypatch.setattr("collector.baselines.make_baseline", watched)
     state, shelf = a_state(), Shelf()
     keeper = a_keeper(state, shelf)
     await collect(state, shelf, 120)

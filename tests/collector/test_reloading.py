@@ -60,7 +60,7 @@ class Reloading:
 async def running(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Reloading]:
     """A service with verdicts, readings and counts about everything in its file."""
     file = tmp_path / "fusewire.yaml"
-    file.write_text(FILE.format(folder=tmp_path, mode="enforce", interval="1h"))
+    file.write_text(FILE.format(folder=tmp_path, mode="enforce", interval="20s"))
     service = await make_service(load(file, {}), Outside(lambda: None))
     await service.parts.controller.start()
     for tier, target in (("chat", "a"), ("chat", "b"), ("code", "c")):

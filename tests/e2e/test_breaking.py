@@ -206,4 +206,4 @@ def test_with_a_full_disk_nothing_new_trips_until_it_can_be_written_again(tmp_pa
 
             resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, no_limit)
             until(lambda: service.breaker("c")["state"] == "open", seconds=15)
-            assert "fusewire_journal_writable 1.0" in service.text("/metrics")
+            until(lambda: "fusewire_journal_writable 1.0" in service.text("/metrics"), seconds=15)

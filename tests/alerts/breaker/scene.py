@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any, cast
 
 from alerts.breaker.book import TierSetup
 from alerts.breaker.controller import Controller
 from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.payload import Route
-from alerts.breaker.records import Breaker, Entry, Key, Mode
+from alerts.breaker.records import Breaker, Entry, Forced, Key, Mode, State
 from detectors.records import Level, Scope, Stream, Verdict
 from tests.alerts.memory_journal import Disk, MemoryJournal
 
@@ -21,14 +23,24 @@ QUICK = BreakerParameters(warmup_seconds=0, jitter=0.05)
 
 @dataclass
 class Clock:
-    """A clock that stands still until told."""
+    """Two clocks that stand still until told: called, it is the wall's."""
 
     at: datetime = START
+    seconds: float = 1000.0
 
     def __call__(self) -> datetime:
         return self.at
 
+    def monotonic(self) -> float:
+        return self.seconds
+
     def forward(self, seconds: float) -> None:
+        """Let time pass."""
+        self.at += timedelta(seconds=seconds)
+        self.seconds += seconds
+
+    def set(self, seconds: float) -> None:
+        """Set the wall clock by so much; no time passes (or the machine was suspended)."""
         self.at += timedelta(seconds=seconds)
 
 
@@ -79,6 +91,7 @@ class Scene:
             MemoryJournal(self.disk),
             {"chat": self.setup()},
             now=self.clock,
+            monotonic=self.clock.monotonic,
             rng=self.rng,
             controller="fw-test",
             endpoints=[Route("gw")],
@@ -124,6 +137,27 @@ class Scene:
 
     def breaker(self, target: str = "") -> Breaker:
         return self.controller.breakers[Key("chat", target)]
+
+    async def reload(self) -> None:
+        """Swap in what the scene's fields say now."""
+        await self.controller.update_tiers({"chat": self.setup()})
+
+    async def force(self, forced: Forced, *, target: str = "a", seconds: float = 600) -> Breaker:
+        return await self.controller.override(
+            Key("chat", target), forced, actor="ana", reason="test", seconds=seconds
+        )
+
+    async def half_open(self, target: str = "a") -> Breaker:
+        """Trip a target and wait until it is half open, its evaluations well."""
+        await self.trip(target)
+        while self.breaker(target).state is not State.HALF_OPEN:
+            await self.wait(5)
+        return self.breaker(target)
+
+    def newest(self) -> dict[str, Any]:
+        """Return the data of the newest message."""
+        row = max(self.disk.deliveries.values(), key=lambda row: (row.epoch, row.seq))
+        return cast("dict[str, Any]", json.loads(row.body)["data"])
 
     def kinds(self) -> list[str]:
         """Return the audited kinds, oldest first."""

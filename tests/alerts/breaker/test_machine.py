@@ -268,3 +268,49 @@ def test_a_lease_is_renewed_about_every_twenty_seconds_and_seq_rises() -> None:
     assert not renewal_due(TARGET, PARAMETERS, START, middle)
     assert later.lease_expires_at == START + timedelta(seconds=80)
     assert later.seq == opened().seq + 1
+
+
+def test_an_override_from_ahead_of_the_clock_is_brought_in_with_its_length() -> None:
+    forced = after(TARGET, an_override("forced_open", 900))
+    back = START - timedelta(days=1)
+
+    brought_in = after(forced, Tick(), now=back).override
+    later = after(forced, Tick(), Tick(), now=back)
+
+    assert brought_in is not None
+    assert (brought_in.since, brought_in.expires_at) == (back, back + timedelta(seconds=900))
+    assert after(later, Tick(), now=back, seconds=899).override is not None
+    assert after(later, Tick(), now=back, seconds=900).override is None
+
+
+@pytest.mark.parametrize(
+    ("tick", "state"),
+    [
+        (Tick(answering=False, heard=False), State.HALF_OPEN),
+        (Tick(answering=False, heard=False, warming=True), None),
+        (Tick(answering=False, warming=True), None),
+        (Tick(breaching=True, warming=True), None),
+        (Tick(answering=True, warming=True), State.HALF_OPEN),
+    ],
+    ids=["unheard", "unheard, warming", "silent, warming", "breaching, warming", "well, warming"],
+)
+def test_what_was_not_heard_or_may_not_open_is_no_reason_to_open(
+    tick: Tick, state: State | None
+) -> None:
+    half = after(opened(), Tick(), seconds=30)
+
+    breaker = after(half, tick, seconds=30 + 121)
+
+    assert breaker.ramp_step == (0 if state is None else 1)
+    assert breaker.state is State.HALF_OPEN
+
+
+def test_a_restart_gives_a_half_open_target_its_time_for_evidence_anew() -> None:
+    half = after(opened(), Tick(), seconds=30)
+
+    again, none = reconciled(half, PARAMETERS, START + timedelta(seconds=500), middle)
+
+    assert none == ()
+    assert (again.state, again.ramp_step, again.seq) == (half.state, half.ramp_step, half.seq)
+    assert again.half_open_deadline is not None
+    assert again.half_open_deadline > START + timedelta(seconds=600)

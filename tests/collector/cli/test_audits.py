@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 from sqlalchemy import text
 
+from alerts.breaker.records import Breaker, Key, Override, State, Transition
+from collector.store import audit
+from tests.builders import START
 from tests.collector.cli.world import a_world, an_open_breaker, writing
 
 
@@ -18,6 +22,23 @@ def test_transitions_are_shown_newest_first(tmp_path: Path) -> None:
 
     assert done.exit_code == 0
     assert "breaker=chat/b  kind=open  state=closed -> open  admits=0  by=auto" in done.stdout
+
+
+def test_under_an_override_the_machine_is_shown_as_well(tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    key = Key("chat", "b")
+    hand = Override("forced_closed", "kim", "trying it", START, START + timedelta(hours=1))
+    before = Breaker(key, override=hand)
+    after = Breaker(key, State.OPEN, admit_ratio=0.0, epoch=1, seq=1, override=hand)
+    with writing(world) as session:
+        audit.append(session, [Transition(key, "open", START, "auto", before, after, "full")])
+
+    done = world.run("audit", "show")
+
+    assert (
+        "kind=open  state=forced_closed -> forced_closed  admits=1  "
+        "by_itself=closed -> open, admits 0  by=auto" in done.stdout
+    )
 
 
 def test_transitions_come_as_json(tmp_path: Path) -> None:

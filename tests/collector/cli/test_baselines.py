@@ -104,7 +104,7 @@ def test_kept_ticks_become_a_candidate(world: World) -> None:
 
     assert done.exit_code == 0, done.output
     assert "requests=300" in done.stdout
-    assert "from=ticks " in done.stdout
+    assert "from=ticks 2026-11-29 12:00Z to 2026-11-29 12:00Z" in done.stdout
 
 
 def test_file_and_ticks_together_are_refused(world: World, some_lines: Path) -> None:
@@ -167,4 +167,102 @@ def test_a_promotion_goes_to_the_service_if_it_answers(tmp_path: Path) -> None:
         done = world.run("baseline", "promote", "bl_1", "--reason", "checked", "--actor", "kim")
 
     assert done.stdout == "bl_1: active for chat, tier\n"
-    assert service.asked[0][2] == {"author": "kim", "reason": "checked"}
+    assert service.changes[0][2] == {"author": "kim", "reason": "checked"}
+
+
+def test_the_active_baseline_is_not_promoted_again(world: World, some_lines: Path) -> None:
+    world.run("baseline", "create", str(some_lines), "--tier", "chat", "--requests", "60")
+    identity = of_tier(world)["id"]
+    world.run("baseline", "promote", identity, "--reason", "checked", "--actor", "kim")
+
+    done = world.run("baseline", "promote", identity, "--reason", "again", "--actor", "lee")
+
+    assert done.exit_code == 2
+    assert "is active already, promoted by kim: checked" in done.stderr
+    assert of_tier(world)["reason"] == "checked"
+
+
+def test_a_list_names_who_promoted_and_nobody_for_a_retired_candidate(
+    world: World, some_lines: Path, tmp_path: Path
+) -> None:
+    more = tmp_path / "more.jsonl"
+    more.write_bytes(b"".join(some_lines.read_bytes().splitlines(keepends=True)[:50]))
+    for path in (some_lines, more):
+        world.run("baseline", "create", str(path), "--tier", "chat", "--requests", "50")
+    listed = json.loads(world.run("baseline", "list", "--json").stdout)
+    newest, oldest = (one["id"] for one in listed if one["scope"] == "tier")
+    world.run("baseline", "promote", newest, "--reason", "checked", "--actor", "kim")
+
+    lines = world.run("baseline", "list").stdout.splitlines()
+
+    of_newest, of_oldest = (
+        next(line for line in lines if f"id={identity} " in line) for identity in (newest, oldest)
+    )
+    assert "stage=active" in of_newest
+    assert of_newest.endswith("Z kim: checked")
+    assert "stage=retired" in of_oldest
+    assert "promoted=" not in of_oldest
+
+
+def test_a_list_asks_the_service_first(tmp_path: Path) -> None:
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port, store=False)
+        span = "ticks 2026-11-29T19:13:11.737839+00:00 to 2026-11-29T19:40:02+00:00"
+        answer = {
+            "id": "bl_1",
+            "tier": "chat",
+            "scope": "tier",
+            "variant": "0a1b2c3d",
+            "stage": "candidate",
+            "made_at": "2026-11-29T12:00:00Z",
+            "promoted_at": None,
+            "requests": 300,
+            "provenance": span,
+            "author": "",
+            "reason": "",
+        }
+        service.answers["/v1/baselines"] = (200, [answer])
+
+        done = world.run("baseline", "list", "--tier", "chat")
+
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    assert "id=bl_1  tier=chat  scope=tier  variant=0a1b2c3d  stage=candidate" in done.stdout
+    assert "from=ticks 2026-11-29 19:13Z to 2026-11-29 19:40Z" in done.stdout
+    assert ("GET", "/v1/baselines?tier=chat") in [one[:2] for one in service.asked]
+
+
+def test_an_empty_list_says_what_to_do(world: World) -> None:
+    done = world.run("baseline", "list")
+
+    assert done.exit_code == 0
+    assert done.stdout.startswith("no baselines yet: ")
+    assert "fusewire baseline create FILE --tier TIER" in done.stdout
+    assert "from the database" in done.stderr
+
+
+def test_a_file_that_is_no_log_is_told_by_the_lines_that_were_refused(
+    world: World, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.txt"
+    page.write_text("vllm:num_requests_running 0\n" * 28, encoding="utf-8")
+
+    done = world.run("baseline", "create", str(page), "--tier", "chat")
+
+    assert done.exit_code == 3
+    assert "0 of 200 requests; refused: 28 lines malformed" in done.stderr
+
+
+def test_a_segment_that_is_not_configured_is_refused(world: World, some_lines: Path) -> None:
+    done = world.run("baseline", "create", str(some_lines), "--tier", "chat", "--segment", "paid")
+
+    assert done.exit_code == 2
+    assert "tier 'chat' has no segment 'paid'; its segments: free, other" in done.stderr
+
+
+def test_the_help_says_where_a_promotion_is_kept_and_what_retires(world: World) -> None:
+    text = " ".join(world.run("baseline", "promote", "--help").output.split())
+
+    assert "it is kept with the baseline" in text
+    assert "audit" not in text
+    assert "Every other baseline of its stream" in text

@@ -16,6 +16,7 @@ from tests.collector.cli.world import (
     a_world,
     an_open_breaker,
     breaker_answer,
+    state_answer,
     writing,
 )
 
@@ -82,7 +83,12 @@ def test_release_of_all_reaches_every_tier(tmp_path: Path) -> None:
         (["breaker", "open", "chat/z", "--reason", "x"], "tier 'chat' has no target 'z'"),
         (["breaker", "open", "chat", "--reason", " "], "write a few words"),
         (["breaker", "open", "chat"], "Missing option '--reason'"),
-        (["breaker", "close", "chat", "--reason", "x", "--for", "48h"], "the longest override"),
+        (
+            ["breaker", "close", "chat", "--reason", "x", "--for", "30d"],
+            "--for 30d: expected more than 0 and at most 24h, the longest override of tier 'chat'",
+        ),
+        (["breaker", "close", "chat", "--reason", "x", "--for", "0s"], "--for 0s: expected more"),
+        (["release", "--all", "--for", "0s"], "--for 0s: expected more than 0"),
         (["release"], "name one of --tier and --all"),
         (["release", "--all", "--tier", "chat"], "name one of --tier and --all"),
     ],
@@ -145,7 +151,7 @@ def test_a_service_that_answers_is_asked_with_the_token(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout == "chat/127.0.0.1:8000: forced_open, admits 0\n"
     body = {"forced": "forced_open", "reason": "x", "seconds": 900.0, "actor": "kim"}
-    assert service.asked == [("POST", path, body, "Bearer 0123456789abcdef")]
+    assert service.changes == [("POST", path, body, "Bearer 0123456789abcdef")]
     assert left(world) == []
 
 
@@ -211,18 +217,134 @@ def test_release_goes_on_when_the_service_refuses_one_tier(tmp_path: Path) -> No
         done = world.run("release", "--all")
 
     assert done.exit_code == 2
-    assert len(service.asked) == 5
+    assert len(service.changes) == 5
     assert "422: the journal says no" in done.stderr
     assert "not everything was released" in done.stderr
 
 
-def test_release_of_tiers_that_only_observe_is_no_failure(tmp_path: Path) -> None:
+def test_release_asks_nothing_of_tiers_that_the_service_only_observes(tmp_path: Path) -> None:
     with a_service() as service:
-        world = a_world(tmp_path, port=service.port)
-        for path in ("code", "code/c"):
-            service.answers[f"/v1/breakers/{path}/override"] = (422, {"detail": "it observes"})
+        world = a_world(tmp_path, port=service.port, extra="mode: enforce\n")
+        service.answers["/v1/state"] = (200, state_answer(mode="observe"))
 
-        done = world.run("release", "--tier", "code")
+        done = world.run("release", "--all")
 
     assert done.exit_code == 0
-    assert "422: it observes" in done.stderr
+    assert done.stdout.splitlines() == [
+        "chat: observe, nothing is withheld",
+        "code: observe, nothing is withheld",
+    ]
+    assert done.stderr == ""
+    assert service.changes == []
+
+
+def test_an_override_in_force_is_listed_with_its_own_times_and_person(tmp_path: Path) -> None:
+    override = {
+        "forced": "forced_closed",
+        "actor": "kim",
+        "reason": "trying it",
+        "since": "2026-11-29T15:00:00Z",
+        "expires_at": "2026-11-29T15:15:00Z",
+    }
+    answer = breaker_answer(
+        state="half_open",
+        shown_state="forced_closed",
+        admit_ratio=0.05,
+        changed_at="2026-11-29T12:00:00Z",
+        override=override,
+    )
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        service.answers["/v1/breakers"] = (200, [answer])
+
+        done = world.run("breaker", "list")
+
+    assert done.stdout == (
+        "breaker: name=chat/b  state=forced_closed  admits=1  since=2026-11-29 15:00:00Z  "
+        "until=2026-11-29 15:15:00Z  by=kim  why=trying it  by_itself=half_open, admits 0.05\n"
+    )
+
+
+def test_a_release_of_what_is_not_overridden_says_so_and_asks_for_nothing(tmp_path: Path) -> None:
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        service.answers["/v1/breakers"] = (200, [breaker_answer(target="")])
+
+        done = world.run("breaker", "release", "chat", "--reason", "x")
+
+    assert done.exit_code == 0
+    assert done.stdout == "chat: there was no override, and it admits everything\n"
+    assert service.changes == []
+
+
+def test_a_release_without_an_override_still_ends_a_latch(tmp_path: Path) -> None:
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        latched = breaker_answer(state="open", shown_state="open", admit_ratio=0.0)
+        service.answers["/v1/breakers"] = (200, [latched])
+        answer = breaker_answer(shown_state="half_open", effective_ratio=0.05)
+        service.answers["/v1/breakers/chat/b/override"] = (200, answer)
+
+        done = world.run("breaker", "release", "chat/b", "--reason", "restarted")
+
+    assert done.exit_code == 0
+    assert done.stdout == "chat/b: there was no override; half_open, admits 0.05\n"
+    assert len(service.changes) == 1
+
+
+@pytest.mark.parametrize(
+    "state",
+    [state_answer("shop"), state_answer("chat"), state_answer(controller="demo")],
+    ids=["other tiers", "a tier is missing", "another controller"],
+)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["breaker", "open", "chat", "--reason", "x"],
+        ["breaker", "release", "chat", "--reason", "x"],
+        ["release", "--all"],
+        ["baseline", "promote", "bl_1", "--reason", "x"],
+    ],
+    ids=" ".join,
+)
+def test_nothing_is_changed_at_a_service_of_another_configuration(
+    tmp_path: Path, state: object, arguments: list[str]
+) -> None:
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        service.answers["/v1/state"] = (200, state)
+        service.answers["/v1/breakers"] = (200, [breaker_answer(target="")])
+
+        done = world.run(*arguments)
+
+    assert done.exit_code == 2
+    assert "the configuration names controller 'fusewire' with tiers chat, code" in done.stderr
+    assert "nothing was changed" in done.stderr
+    assert service.changes == []
+    assert left(world) == []
+
+
+def test_reading_from_a_service_of_another_configuration_warns(tmp_path: Path) -> None:
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        service.answers["/v1/state"] = (200, state_answer(controller="demo"))
+        service.answers["/v1/breakers"] = (200, [breaker_answer()])
+
+        done = world.run("breaker", "list")
+
+    assert done.exit_code == 0
+    assert "name=chat/b" in done.stdout
+    assert "warning: " in done.stderr
+    assert "is controller 'demo'" in done.stderr
+
+
+def test_what_is_wrong_with_a_request_is_told_as_the_service_says_it(tmp_path: Path) -> None:
+    trouble = {"type": "too_long", "loc": ["body", "actor"], "msg": "too long", "input": "kim"}
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        service.answers["/v1/breakers/chat/override"] = (422, {"detail": [trouble]})
+
+        done = world.run("breaker", "open", "chat", "--reason", "x")
+
+    assert done.exit_code == 2
+    assert "422: actor: too long" in done.stderr

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.collector.cli.world import a_service, a_world, an_open_breaker, breaker_answer
+from tests.collector.cli.world import (
+    a_service,
+    a_world,
+    an_open_breaker,
+    breaker_answer,
+    state_answer,
+)
 
 SIGNAL = {"value": 0.5, "unit": "ratio", "age_seconds": 1.0, "absent": None}
 TIER = {
@@ -61,7 +67,10 @@ def test_a_well_service_is_exit_code_0(tmp_path: Path) -> None:
         done = world.run("status")
 
     assert done.exit_code == 0
-    assert "target: name=chat/b  mode=observe  state=up  kv_cache=0.5" in done.stdout
+    assert (
+        "target: name=chat/b  mode=observe  state=up  engine=vllm 0.32.0  model=m  kv_cache=0.5"
+        in done.stdout
+    )
     assert "breaker: name=chat/b  state=closed  admits=1" in done.stdout
 
 
@@ -77,6 +86,45 @@ def test_a_raised_verdict_is_exit_code_1(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "level=critical" in done.stdout
     assert "why=0.99, trip at 0.95" in done.stdout
+
+
+@pytest.mark.parametrize(("variants", "shown"), [(["v1", "v2"], True), (["v1"], False)])
+def test_a_verdict_names_its_variant_where_a_scope_has_more_than_one(
+    tmp_path: Path, variants: list[str], shown: object
+) -> None:
+    progress = {
+        "scope": "tier",
+        "baseline": None,
+        "stage": "collecting",
+        "requests": 3,
+        "needed": 200,
+        "progress_ratio": 0.015,
+        "made_at": None,
+    }
+    tier = TIER | {"baselines": [progress | {"variant": name} for name in variants]}
+    verdict = VERDICT | {"scope": "tier", "variant": "v1"}
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        service.answers["/v1/tiers"] = (200, [tier])
+        service.answers["/v1/breakers"] = (200, [])
+        service.answers["/v1/verdicts"] = (200, [verdict])
+
+        done = world.run("status")
+
+    assert ("scope=tier  variant=v1" in done.stdout) is shown
+
+
+def test_the_status_of_another_service_comes_with_a_warning(tmp_path: Path) -> None:
+    with a_service() as service:
+        world = a_world(tmp_path, port=service.port)
+        service.answers["/v1/state"] = (200, state_answer("shop"))
+        for path in ("tiers", "breakers", "verdicts"):
+            service.answers[f"/v1/{path}"] = (200, [])
+
+        done = world.run("status")
+
+    assert done.exit_code == 0
+    assert "with tiers shop" in done.stderr
 
 
 def test_a_breaker_that_withholds_traffic_is_exit_code_1(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -74,24 +75,45 @@ def writing(world: World) -> Iterator[Session]:
 
 
 def an_open_breaker(world: World, *, rows: int = 1) -> None:
-    """Let target b of chat be open, with so many rows of audit."""
+    """Let target b of chat be open, with so many more rows of audit, a second apart."""
     key = Key("chat", "b")
     cause = Cause("kv_cache_saturated", "soft", "0.99, trip at 0.95, 3 of the last 5")
     before = Breaker(key)
     after = Breaker(key, State.OPEN, admit_ratio=0.0, changed_at=START, epoch=1, seq=1, cause=cause)
-    row = Transition(key, "open", START, "auto", before, after, cause.reason)
     with writing(world) as session:
         breakers.put(session, after)
-        audit.append(session, [row] * rows)
+        had = audit.verify(session).rows
+        moments = [START + timedelta(seconds=had + number) for number in range(rows)]
+        opens = [Transition(key, "open", at, "auto", before, after, cause.reason) for at in moments]
+        audit.append(session, opens)
 
 
 @dataclass
 class FakeService:
-    """A service whose answers are set; it notes what it was asked."""
+    """A service whose answers are set; it notes what it was asked.
+
+    It says that it is the service of `CONFIG`, unless its answer to `/v1/state` is set anew.
+    """
 
     port: int = 0
-    answers: dict[str, tuple[int, object]] = field(default_factory=dict)
+    answers: dict[str, tuple[int, object]] = field(
+        default_factory=lambda: {"/v1/state": (200, state_answer())}
+    )
     asked: list[tuple[str, str, object, str]] = field(default_factory=list)
+
+    @property
+    def changes(self) -> list[tuple[str, str, object, str]]:
+        """What it was asked to change."""
+        return [one for one in self.asked if one[0] == "POST"]
+
+
+def state_answer(*tiers: str, controller: str = "fusewire", mode: str = "enforce") -> object:
+    """Return who a service says that it is; `tiers` are those of `CONFIG` if none is named."""
+    return {
+        "controller": controller,
+        "epoch": 1,
+        "tiers": [{"id": tier, "mode": mode} for tier in tiers or ("chat", "code")],
+    }
 
 
 @contextmanager

@@ -10,7 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from collector.demo.player import CALM_PARTS, SCENES, Player, Recording, Scene, read_recording
 from collector.demo.recorded import KV_FULL, LOAD, read_pages
+from tests.collector.sources.reading_pages import Scraped
 
+SERIES = (("engine", "0"), ("model_name", "tiny"))
+BEGUN = ("vllm:time_to_first_token_seconds_count", SERIES)
+FINISHED = ("vllm:e2e_request_latency_seconds_count", SERIES)
 Rows = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -154,8 +158,41 @@ def test_a_calm_stretch_is_added_whole_after_all_its_parts(
 
     after = samples(shown(player, CALM_PARTS)[-1])[0]
 
-    finished = ("vllm:e2e_request_latency_seconds_count", (("engine", "0"), ("model_name", "tiny")))
-    assert after[finished] - before[finished] == 48.0
+    tokens = ("vllm:generation_tokens_total", SERIES)
+    assert after[tokens] - before[tokens] == 1022.0
+    assert after[FINISHED] - before[FINISHED] >= 48.0
+
+
+@pytest.mark.parametrize("start", range(3))
+def test_no_request_is_lost_over_loops_and_changes_of_scene(
+    recording: Recording, calm: Mapping[str, float], start: int
+) -> None:
+    player = a_player(recording, calm, start=start)
+    pages = shown(player, 3 * CALM_PARTS)
+    for scene in ("kvfull", "normal", "kvfull", "normal"):
+        player.play(SCENES[scene])
+        pages += shown(player, 2 * CALM_PARTS + 1)
+
+    for page in pages:
+        rising = samples(page)[0]
+        running = gauge(page, "vllm:num_requests_running")
+        assert rising[BEGUN] - rising[FINISHED] == running
+        finished = [v for (name, _), v in rising.items() if name == "vllm:request_success_total"]
+        assert rising[FINISHED] - sum(finished) in {0.0, 1.0}  # parts of each are rounded down
+
+
+def test_the_service_counts_no_lost_request_of_a_played_target(
+    recording: Recording, calm: Mapping[str, float]
+) -> None:
+    player, scraped = a_player(recording, calm), Scraped()
+    lost = []
+
+    for step in range(60):
+        if step in (20, 40):
+            player.play(SCENES["kvfull" if step == 20 else "normal"])
+        lost.append(scraped.read(player.next_page()).values["requests_lost_total"])
+
+    assert set(lost) == {0.0}
 
 
 def test_a_scene_that_is_playing_goes_on_when_it_is_asked_for_again(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
 from collector.web.page import CONTENT_SECURITY_POLICY, STYLE_PATH, render, style_sheet
 from collector.web.view import (
+    BaselineView,
     BreakerView,
     HealthView,
     SignalView,
@@ -19,44 +18,10 @@ from collector.web.view import (
     TransitionView,
     VerdictView,
 )
+from tests.collector.web.reader import read, words
 from tests.collector.web.views import CHAT, INCIDENT, NOW
 
 HOSTILE = "<script>alert(1)</script>\"'&{{ 7 * 7 }}"
-_VOID = {"meta", "link", "br"}
-
-
-class _Reader(HTMLParser):
-    """Collects the tags, checks that they nest, and keeps the text that a person would see."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.open: list[str] = []
-        self.misplaced: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open.pop() != tag:
-            self.misplaced.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def read(page: str) -> _Reader:
-    reader = _Reader()
-    reader.feed(page)
-    reader.close()
-    return reader
-
-
-def words(page: str) -> str:
-    return re.sub(r"\s+", " ", "".join(read(page).text))
 
 
 def hostile_view() -> StatusView:
@@ -156,6 +121,51 @@ def test_not_knowing_is_shown_with_its_reason_and_is_not_counted_as_ok() -> None
     assert "Tier chat ? unknown" in text
     assert "collecting, 3 of 500" in text
     assert "judged as ok" not in text
+
+
+def test_a_healthy_stock_engine_is_ok_although_it_lacks_an_optional_signal() -> None:
+    verdicts = (
+        VerdictView("target:a", "kv_cache_usage_ratio", "kv_limit", "ok", "0.1", 1.0),
+        VerdictView("target:a", "corrupted_requests_total", "corrupted", "unknown", "off", 1.0),
+    )
+    tier = TierView(name="chat", mode="observe", verdicts=verdicts)
+
+    text = words(render(StatusView(at=NOW, version="1", tiers=(tier,))))
+
+    assert "Tier chat ✔ ok" in text
+    assert "1 not known, with the reason" in text
+
+
+def test_two_variants_of_a_scope_are_told_apart_and_a_lone_one_is_not_named() -> None:
+    tier = TierView(
+        name="chat",
+        mode="observe",
+        verdicts=(
+            VerdictView("tier", "prompt_chars", "ks", "warning", "", 1.0, variant="0a1b"),
+            VerdictView("segment:free", "prompt_chars", "ks", "warning", "", 1.0, variant="0a1b"),
+        ),
+        baselines=(
+            BaselineView("tier", "active", 500, 500, variant="0a1b"),
+            BaselineView("tier", "collecting", 3, 500, variant="2c3d"),
+        ),
+    )
+
+    text = words(render(StatusView(at=NOW, version="1", tiers=(tier,))))
+
+    assert "▲ warning tier, variant 0a1b prompt_chars" in text
+    assert "▲ warning segment:free prompt_chars" in text
+    assert "tier, variant 2c3d collecting 3" in text
+
+
+def test_on_a_phone_every_cell_carries_the_name_of_its_column() -> None:
+    page = render(INCIDENT)
+
+    cards = page.count('<table class="cards">')
+    cells = [found for tag, found in read(page).tags if tag == "td"]
+    named = [found for found in cells if "data-label" in found]
+    assert cards == page.count("<table") - page.count('<table class="signals">') > 4
+    assert len(named) == len(cells) - 2 * len(CHAT.targets[2].signals[:4])
+    assert "@media (max-width: 40rem)" in style_sheet()
 
 
 def test_a_tier_that_nothing_has_judged_is_unknown() -> None:

@@ -72,6 +72,29 @@ def test_a_tier_that_sheds_is_critical_whatever_its_verdicts_say() -> None:
     assert words.mood(shedding) == "critical"
 
 
+def a_verdict(level: str, cause: str = "") -> VerdictView:
+    return VerdictView("tier", "x", "detector", level, "", 1.0, cause=cause)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([], "unknown"),
+        ([a_verdict("unknown")], "unknown"),
+        ([a_verdict("ok"), a_verdict("unknown")], "ok"),
+        ([a_verdict("ok"), a_verdict("unknown", "baseline_missing")], "collecting"),
+        ([a_verdict("unknown", "baseline_missing"), a_verdict("unknown", "kl")], "unknown"),
+        ([a_verdict("unknown", "kl"), a_verdict("warning", "kl")], "warning"),
+        ([a_verdict("warning", "kl"), a_verdict("critical", "kl")], "critical"),
+    ],
+)
+def test_the_worst_leaves_out_what_need_not_be_known(
+    verdicts: list[VerdictView], expected: str
+) -> None:
+    assert words.worst(verdicts) == expected
+    assert words.symbol(expected) != "?" or expected == "unknown"
+
+
 def test_missing_moments_are_dashes() -> None:
     assert words.clock(None) == words.stamp(None) == "-"
 

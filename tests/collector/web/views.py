@@ -68,6 +68,7 @@ CHAT = TierView(
             "unknown",
             "collecting, 320 of 500 requests",
             1.2,
+            cause="baseline_missing",
         ),
         VerdictView(
             "target:c",
