@@ -30,6 +30,7 @@ from collector.store import audit
 from collector.store.lock import ControllerLockedError
 from collector.store.session import StoreError
 from collector.web.page import CONTENT_SECURITY_POLICY, STYLE_PATH, render, style_sheet
+from collector.web.routes_page import render_routes
 from collector.wiring import Outside, make_service
 
 _LOG = logging.getLogger(__name__)
@@ -58,6 +59,11 @@ def make_app(parts: Parts, health: Health) -> FastAPI:
         view = status_view(parts, health, transitions)
         headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "cache-control": "no-store"}
         return HTMLResponse(render(view), headers=headers)
+
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def routes_page() -> HTMLResponse:
+        headers = {"content-security-policy": CONTENT_SECURITY_POLICY}
+        return HTMLResponse(render_routes(app.openapi()), headers=headers)
 
     @app.get(STYLE_PATH, include_in_schema=False)
     async def style() -> Response:

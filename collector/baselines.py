@@ -106,7 +106,8 @@ class BaselineKeeper:
             # older ticks were retired, not all were kept, or they hold no signal
             self._state.set_progress(lane, collected)
             return None
-        span = f"ticks {ticks[0].start.isoformat()} to {ticks[-1].start.isoformat()}"
+        first, last = (f"{tick.start:%Y-%m-%d %H:%MZ}" for tick in (ticks[0], ticks[-1]))
+        span = f"ticks {first} to {last}"
         baseline = await asyncio.to_thread(
             make_baseline, ticks, made_at=self._now(), provenance=span
         )

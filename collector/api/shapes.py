@@ -150,6 +150,9 @@ class TransitionOut(BaseModel):
     before: str
     after: str
     admit_ratio: float
+    machine_before: str  # the machine's own state, under an override
+    machine_after: str
+    machine_ratio: float
     dry_run: bool
     epoch: int
     seq: int
@@ -289,6 +292,9 @@ def transition_out(transition: Transition) -> TransitionOut:
         before=transition.before.shown_state,
         after=transition.after.shown_state,
         admit_ratio=transition.after.effective_ratio,
+        machine_before=str(transition.before.state),
+        machine_after=str(transition.after.state),
+        machine_ratio=transition.after.admit_ratio,
         dry_run=transition.dry_run,
         epoch=transition.after.epoch,
         seq=transition.after.seq,

@@ -145,7 +145,8 @@ class Service:
         query: dict[str, str | int] | None = None,
         body: dict[str, str | float | None] | None = None,
     ) -> T:
-        headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        told = method == "POST" and self.token  # reading needs no token: nobody else gets it
+        headers = {"authorization": f"Bearer {self.token}"} if told else {}
         timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
         try:
             with httpx2.Client(base_url=self.url, timeout=timeout, trust_env=False) as client:

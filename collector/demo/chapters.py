@@ -69,6 +69,8 @@ class Chapter:
     """One step of the incident.
 
     It lasts `least_seconds`, and then until all marks are seen or `most_seconds` have passed.
+    Verdicts of the causes in `fading` are still about the chapter before: their windows hold its
+    requests.
     """
 
     key: str
@@ -78,6 +80,7 @@ class Chapter:
     marks: tuple[Mark, ...]
     least_seconds: float
     most_seconds: float
+    fading: frozenset[str] = frozenset()
 
 
 def _baseline_of(scope: str) -> Seen:
@@ -208,11 +211,13 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter(
         key="output",
         title="The answers change, the requests do not",
-        told="Prompts are as before; every target now samples at temperature 1.5, unasked.",
+        told="Prompts are normal again, though the JSON of before is in the windows for a while; "
+        "every target now samples at temperature 1.5, unasked.",
         act=_hot_answers,
         marks=(Mark("output drift", _verdict("tier", signal="output_surprisal_mean_nats")),),
         least_seconds=6,
         most_seconds=25,
+        fading=frozenset({"input_drift"}),
     ),
     Chapter(
         key="saturation",

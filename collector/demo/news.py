@@ -14,10 +14,14 @@ _RAISED = ("warning", "critical")
 
 @dataclass(frozen=True, slots=True)
 class NewsItem:
-    """One line of the timeline; `kind` is a level or the kind of a transition."""
+    """One line of the timeline; `kind` is a level or the kind of a transition.
+
+    `cause` is that of a verdict, empty for a transition.
+    """
 
     kind: str
     text: str
+    cause: str = ""
 
 
 class News:
@@ -55,7 +59,7 @@ class News:
             if len(self._levels) < _REMEMBERED or stream in self._levels:
                 self._levels[stream] = row.level
             if row.level in _RAISED and before not in _RAISED and self._may_tell(row):
-                items.append(NewsItem(row.level, row.words))
+                items.append(NewsItem(row.level, row.words, row.cause))
         return items
 
     def _may_tell(self, row: VerdictFact) -> bool:

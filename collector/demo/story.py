@@ -14,6 +14,7 @@ from collector.demo.news import News
 
 _LOOK_SECONDS = 0.5
 _MAX_BLIND_LOOKS = 20
+_FADING = " (of the chapter before, whose requests are in the window still)"
 
 
 class StoryError(Exception):
@@ -132,7 +133,8 @@ class Story:
         self._remember(moment.facts, seconds)
         news = self._news.of(moment.facts)
         for item in news:
-            self.teller.event(seconds, item.kind, item.text)
+            of_before = _FADING if item.cause in chapter.fading else ""
+            self.teller.event(seconds, item.kind, item.text + of_before)
         told = {item.text for item in news}
         for mark in chapter.marks:
             if marks[mark.name] is None:

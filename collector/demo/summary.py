@@ -100,5 +100,4 @@ def show(summary: Summary, timeline: Timeline) -> None:
     timeline.line(
         f"  {result} after {summary.seconds:.0f} s", "bold green" if summary.passed else "bold red"
     )
-    if not summary.passed:
-        timeline.line(f"  logs of the run: {summary.folder}")
+    timeline.line(f"  logs of the run: {summary.folder}; the folder stays and may be removed")

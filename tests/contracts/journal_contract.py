@@ -14,13 +14,7 @@ from datetime import timedelta
 
 import pytest
 
-from alerts.breaker.records import (
-    Breaker,
-    DeliveryStatus,
-    Entry,
-    Key,
-    Transition,
-)
+from alerts.breaker.records import Breaker, DeliveryStatus, Entry, Key, Transition
 from alerts.journal import JournalError
 from tests.contracts.journal_bench import (
     AT,

@@ -5,21 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from alerts.breaker.records import (
-    Breaker,
-    DeliveryStatus,
-    Entry,
-    Key,
-)
-from tests.contracts.journal_bench import (
-    AT,
-    KEY,
-    Bench,
-    Check,
-    a_delivery,
-    an_entry,
-    claim_all,
-)
+from alerts.breaker.records import Breaker, DeliveryStatus, Entry, Key
+from tests.contracts.journal_bench import AT, KEY, Bench, Check, a_delivery, an_entry, claim_all
 
 
 async def what_is_not_due_is_not_claimed(bench: Bench) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from alerts.breaker.overrides import OverrideError
-from alerts.breaker.records import Key, Override
+from alerts.breaker.records import Key, Override, State
 from tests.alerts.breaker.scene import Scene
 
 A = Key("chat", "a")
@@ -84,9 +84,7 @@ async def test_a_request_that_changes_nothing_is_answered_in_the_audit_too() -> 
     assert scene.breaker("a") == answered.after
 
 
-async def test_a_release_in_observe_mode_is_audited_as_a_dry_run_and_persists_a_closed_breaker() -> (
-    None
-):
+async def test_a_release_in_observe_mode_is_a_dry_run_and_persists_a_closed_breaker() -> None:
     scene = await Scene(mode="observe").start()
     await scene.trip("a")
 

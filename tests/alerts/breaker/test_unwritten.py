@@ -168,9 +168,7 @@ async def test_a_release_by_command_that_must_be_written_waits_for_the_journal()
     assert "override_ended" in scene.kinds()
 
 
-async def test_without_a_journal_nothing_changes_for_those_who_poll_and_it_is_tried_once_a_tick() -> (
-    None
-):
+async def test_a_journal_that_fails_is_tried_once_a_tick_and_wakes_nobody_who_polls() -> None:
     scene = await Scene().start()
     await scene.trip("a")
     scene.disk.full = True

@@ -39,6 +39,7 @@ def resolving(*addresses: str) -> Callable[[str, int], Awaitable[Sequence[str]]]
         "2002:a00:1::",
         "2001::1",
         "240.0.0.1",
+        "fec0::1",
     ],
 )
 def test_inner_addresses_are_refused_unless_allowed(address: str) -> None:
@@ -100,6 +101,16 @@ async def test_the_connection_goes_to_the_checked_address_under_the_name() -> No
 
     assert place.url == "https://93.184.216.34:8443/hooks?x=1"
     assert (place.host, place.name) == ("gw.example:8443", "gw.example")
+
+
+@pytest.mark.anyio
+async def test_every_checked_address_is_there_to_be_tried_in_order_and_once() -> None:
+    resolve = resolving("2606:2800:220:1::1", "93.184.216.34", "93.184.216.34", "1.1.1.1")
+
+    place = await pinned("https://gw.example/h", Rules(), resolve, where="w")
+
+    assert place.url == "https://[2606:2800:220:1::1]:443/h"
+    assert place.others == ("https://93.184.216.34:443/h", "https://1.1.1.1:443/h")
 
 
 @pytest.mark.anyio

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -78,9 +79,11 @@ async def loopback(_name: str, _port: int) -> Sequence[str]:
     return ["127.0.0.1"]
 
 
-def an_endpoint(url: str, *, allow: tuple[str, ...] = ("127.0.0.0/8",)) -> Endpoint:
+def an_endpoint(
+    url: str, *, allow: tuple[str, ...] = ("127.0.0.0/8", "::1/128"), name: str = "gw"
+) -> Endpoint:
     rules = Rules(insecure_http=True, allow=allow)
-    return Endpoint("gw", url, SECRETS, rules=rules, timeout_seconds=0.2)
+    return Endpoint(name, url, SECRETS, rules=rules, timeout_seconds=0.2)
 
 
 def a_delivery(seq: int = 1, *, name: str = "msg_1", target: str = "a") -> Delivery:
@@ -94,6 +97,7 @@ class Post:
     """An outbox, a worker, and a clock."""
 
     endpoint: Endpoint
+    others: Mapping[str, Endpoint] = field(default_factory=dict)
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     clock: Clock = field(default_factory=Clock)
     resolve: Callable[[str, int], Awaitable[Sequence[str]]] = loopback
@@ -102,7 +106,7 @@ class Post:
         self.client = a_client()
         self.worker = DeliveryWorker(
             self.journal,
-            {"gw": self.endpoint},
+            {"gw": self.endpoint, **self.others},
             client=self.client,
             now=self.clock,
             rng=Random(1),
@@ -124,11 +128,11 @@ class Post:
 
 
 @pytest.fixture
-async def post() -> AsyncIterator[Callable[[Endpoint], Post]]:
+async def post() -> AsyncIterator[Callable[..., Post]]:
     posts: list[Post] = []
 
-    def make(endpoint: Endpoint) -> Post:
-        posts.append(Post(endpoint))
+    def make(endpoint: Endpoint, **settings: Any) -> Post:
+        posts.append(Post(endpoint, **settings))
         return posts[-1]
 
     yield make

@@ -209,6 +209,19 @@ async def test_the_status_page_shows_the_tier_and_forbids_scripts(asked: Asked) 
     assert style.headers["content-type"].startswith("text/css")
 
 
+async def test_the_page_of_routes_needs_no_script_and_nothing_from_elsewhere(
+    asked: Asked,
+) -> None:
+    page = await asked.client.get("/docs")
+
+    assert page.status_code == 200
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "/v1/ingest/generations" in page.text
+    assert "<script" not in page.text
+    assert "http://" not in page.text.replace("http://127.0.0.1:9731", "")
+    assert "https://" not in page.text
+
+
 async def test_the_audit_holds_and_lists_what_was_done(asked: Asked) -> None:
     await asked.client.post("/v1/breakers/chat/a/override", json=OPEN)
 

@@ -18,6 +18,7 @@ class FakeWorld:
     """
 
     blind: frozenset[str] = frozenset()
+    lingers: bool = False  # a warning about prompts comes only with the answers that change
     now_seconds: float = 0.0
     prompts: dict[str, str] = field(default_factory=dict)
     answers: str = "a-baseline"
@@ -72,6 +73,8 @@ class FakeWorld:
                 ("segment:batch", f"prompt_{name}_ratio", "warning", "input_drift")
                 for name in ("digit", "json", "punctuation", "distinct", "whitespace", "nonascii")
             ]
+        if self.lingers and self.answers != "a-baseline":
+            found.append(("tier", "prompt_tokens", "warning", "input_drift"))
         if self.answers != "a-baseline":
             found.append(("tier", "output_surprisal_mean_nats", "critical", "output_drift"))
         for name, scene in self.scenes.items():

@@ -111,6 +111,16 @@ async def test_a_shift_of_many_signals_is_told_in_a_few_lines() -> None:
     assert written.count("suppressed target b") == 1
 
 
+async def test_what_is_still_about_the_chapter_before_is_told_as_that() -> None:
+    _, _, written = await tell(FakeWorld(lingers=True))
+
+    lines = [line for line in written.splitlines() if " prompt_" in line]
+    late = [line for line in lines if "prompt_tokens" in line]
+    assert len(late) == 1
+    assert late[0].endswith("(of the chapter before, whose requests are in the window still)")
+    assert not any("chapter before" in line for line in lines if line not in late)
+
+
 async def test_the_story_ends_when_the_service_stays_out_of_sight() -> None:
     with pytest.raises(StoryError, match="20 looks"):
         await tell(FakeWorld(blind=frozenset({"/v1/breakers"})))
@@ -155,6 +165,16 @@ async def test_the_summary_says_what_passed_and_what_was_not_seen() -> None:
     assert "  FAIL  2. One upstream starts to send JSON (not seen: input drift)" in lines
     assert any("900 answers of 200, 40 of 503 with Retry-After" in line for line in lines)
     assert any(line.startswith("  logs of the run: folder") for line in lines)
+
+
+async def test_the_summary_of_a_pass_says_that_the_folder_stays() -> None:
+    story, told, _ = await tell(FakeWorld())
+    written = io.StringIO()
+
+    show(result(story, told), Timeline(Console(file=written, width=200)))
+
+    last = written.getvalue().splitlines()[-1]
+    assert last == "  logs of the run: folder; the folder stays and may be removed"
 
 
 async def test_the_summary_is_one_json_object() -> None:

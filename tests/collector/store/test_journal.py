@@ -7,11 +7,15 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from random import Random
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from alerts.breaker.book import TierSetup
+from alerts.breaker.controller import Controller
+from alerts.breaker.payload import Route
 from alerts.breaker.records import (
     Breaker,
     Delivery,
@@ -24,6 +28,7 @@ from alerts.breaker.records import (
 from alerts.journal import JournalError
 from collector.store import audit, deliveries, overrides
 from collector.store.journal import StoreJournal
+from collector.store.session import StoreError
 from collector.store.store import Store
 from tests.collector.store.conftest import Clock
 from tests.collector.store.postgres import Server
@@ -270,6 +275,67 @@ class _CutOff:
             return result
 
         return await self._store.control(then_work)
+
+
+class _Unsaid:
+    """A writer whose next transactions are committed and then reported as failed."""
+
+    def __init__(self, store: Store) -> None:
+        self.times = 0
+        self._store = store
+
+    async def control(self, work, *args, **kwargs):
+        result = await self._store.control(work, *args, **kwargs)
+        if self.times > 0:
+            self.times -= 1
+            msg = "store: the connection was lost in the commit"
+            raise StoreError(msg)
+        return result
+
+
+async def test_a_commit_that_was_reported_as_failed_is_written_again_without_a_trace(
+    store: Store, clock: Clock
+) -> None:
+    writer = _Unsaid(store)
+    journal = StoreJournal(writer, now=clock)
+    await journal.load()
+    writer.times = 1
+
+    with pytest.raises(JournalError, match="lost in the commit"):
+        await journal.record([a_whole_entry(1)])
+    await journal.record([a_whole_entry(1), a_whole_entry(2)])
+
+    assert await everything(store) == (2, 2, 2)
+    assert (await store.read(audit.verify)).holds
+
+
+async def test_commits_in_doubt_block_no_controller(store: Store, clock: Clock) -> None:
+    writer = _Unsaid(store)
+    setup = TierSetup({"a": "10.0.0.1:80", "b": "10.0.0.2:80"}, "enforce")
+    controller = Controller(
+        StoreJournal(writer, now=clock),
+        {"chat": setup},
+        now=clock,
+        rng=Random(1),
+        endpoints=[Route("gw")],
+    )
+    await controller.start()
+    await controller.override(KEY, "forced_open", actor="ana", reason="test", seconds=600)
+    writer.times = 2
+    await controller.release(KEY, actor="ana", reason="done")  # lets back: it is deferred
+
+    for _ in range(3):
+        clock.pass_(1)
+        await controller.tick()
+    other = Key("chat", "b")
+    await controller.override(other, "forced_open", actor="ana", reason="test", seconds=60)
+
+    assert controller.journal_writable
+    assert controller.journal_failures == 2
+    kinds = [entry.transition.kind for entry in await store.read(audit.history)]
+    assert kinds == ["forced_open", "override_ended", "forced_open"]
+    (newest,) = await store.journal.claim(now=clock(), limit=1, hold_seconds=5)
+    assert (newest.key, newest.seq) == (KEY, controller.breakers[KEY].seq)
 
 
 @pytest.mark.slow
