@@ -186,10 +186,18 @@ class Round:
     votes: int = 0
     vote: Cause | None = None
     harm: bool = False
+    unripe: bool = False
 
-    def saw(self, target: str, finding: Finding, wants_shed: Cause | None) -> None:
-        """Take one more target's evaluation; `wants_shed` is why the tier should shed for it."""
+    def saw(
+        self, target: str, finding: Finding, wants_shed: Cause | None, *, unripe: bool = False
+    ) -> None:
+        """Take one more target's evaluation; `wants_shed` is why the tier should shed for it.
+
+        `unripe`: it breaches, and too few evaluations are remembered yet to shed for it. Such a
+        round is no evidence of health: after a restart the tier must not open up on a breach.
+        """
         self.seen.add(target)
+        self.unripe = self.unripe or unripe
         self.known += finding.known
         self.harm = self.harm or finding.sheds is not None
         if wants_shed is None:

@@ -160,14 +160,16 @@ class Watch:
         """
         key, tier = breaker.key, self._tier(breaker.key.tier)
         sheds = seen.finding.sheds if seen.enough_to_shed(setup.parameters) else None
-        if breaker.state is not State.CLOSED or self.warming(key.tier, at):
+        breaching = seen.finding.sheds is not None and breaker.state is State.CLOSED
+        if breaker.state is not State.CLOSED:
             sheds = None
+        unripe = breaching and len(seen.sheds) < setup.parameters.breach_n
         current = tier.round
         if key.target in current.seen:  # one comes again before the others: judge without them
             tier.round = Round()
-            tier.round.saw(key.target, seen.finding, sheds)
+            tier.round.saw(key.target, seen.finding, sheds, unripe=unripe)
             return self._judged(key.tier, current, setup, at)
-        current.saw(key.target, seen.finding, sheds)
+        current.saw(key.target, seen.finding, sheds, unripe=unripe)
         if len(current.seen) < len(setup.targets):
             return None
         tier.round = Round()
@@ -204,7 +206,7 @@ class Watch:
         memory.judged = (at, why is not None)
         if why is not None:
             return Breach(why, trips=not self.warming(tier, at))
-        return Clean() if ended.known else None
+        return Clean() if ended.known and not ended.unripe else None
 
     def _available(self, key: Key, out: AbstractSet[str], setup: TierSetup, at: float) -> int:
         """Return how many targets of the pool besides `key` take full traffic and answer."""

@@ -111,7 +111,7 @@ async def list_baselines(parts: PartsDep, tier: str = "") -> list[BaselineOut]:
 
 @router.post("/baselines/{baseline}/promote", dependencies=[MayChange])
 async def promote_baseline(baseline: str, promotion: Promotion, parts: PartsDep) -> BaselineOut:
-    """Let a baseline page and trip; the one before it in its lane retires."""
+    """Let a baseline page and trip; every other one of its lane retires."""
     rows = await parts.store.read(stored_baselines.listed)
     found = next((row for row in rows if row.id == baseline), None)
     if found is None:
