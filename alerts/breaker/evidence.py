@@ -193,8 +193,9 @@ class Round:
     ) -> None:
         """Take one more target's evaluation; `wants_shed` is why the tier should shed for it.
 
-        `unripe`: it breaches, and too few evaluations are remembered yet to shed for it. Such a
-        round is no evidence of health: after a restart the tier must not open up on a breach.
+        `unripe`: it breaches, but too few evaluations are remembered yet to shed for it (after a
+        restart), or it is below its limit and not cleared yet. Such a round is no breach, and no
+        evidence of health either: the tier neither sheds more nor lets more in for it.
         """
         self.seen.add(target)
         self.unripe = self.unripe or unripe

@@ -160,10 +160,11 @@ class Watch:
         """
         key, tier = breaker.key, self._tier(breaker.key.tier)
         sheds = seen.finding.sheds if seen.enough_to_shed(setup.parameters) else None
-        breaching = seen.finding.sheds is not None and breaker.state is State.CLOSED
-        if breaker.state is not State.CLOSED:
+        serving = breaker.state is State.CLOSED
+        if not serving:
             sheds = None
-        unripe = breaching and len(seen.sheds) < setup.parameters.breach_n
+        few = seen.finding.sheds is not None and len(seen.sheds) < setup.parameters.breach_n
+        unripe = serving and (few or seen.finding.held)
         current = tier.round
         if key.target in current.seen:  # one comes again before the others: judge without them
             tier.round = Round()

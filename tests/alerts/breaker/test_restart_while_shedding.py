@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from alerts.breaker.records import State
-from tests.alerts.breaker.scene import Scene, targets
+from tests.alerts.breaker.scene import Scene, a_verdict, targets
 
 pytestmark = pytest.mark.anyio
 
@@ -51,3 +53,20 @@ async def test_it_climbs_once_the_overload_is_over() -> None:
 
 def replace_warmup(scene: Scene, seconds: float):
     return scene.parameters.model_copy(update={"warmup_seconds": seconds})
+
+
+async def test_between_limit_and_clearing_the_ratio_is_held_and_only_time_lets_it_climb() -> None:
+    scene = await Scene(size=1).start()
+    await overloaded(scene, 20)
+    before = scene.breaker().admit_ratio
+    verdict = replace(a_verdict("kv_cache_saturated"), details={"breached": 0.0})
+    ratios = []
+
+    for _ in range(40):
+        await scene.controller.evaluate("chat", "a", [verdict], reading_ok=True)
+        ratios.append(scene.breaker().admit_ratio)
+        scene.clock.forward(5)
+        await scene.controller.tick()
+
+    assert ratios[:3] == [before] * 3
+    assert before < ratios[-1] < 1.0  # slowly, a step each open time: it never sticks
