@@ -64,10 +64,10 @@ class Clock:
 def shifted(breaker: Breaker, jump_seconds: float) -> Breaker:
     """Return `breaker` after the wall clock was set by `jump_seconds`.
 
-    Set back, everything moves along: what was to end in a minute still does. Set forward, open
-    times and overrides keep their moments, which come sooner (a suspended machine looks the same,
-    and there the time did pass); only the time for evidence is given back, for nobody watched.
-    The lease stays: it is renewed at once.
+    Set back, everything moves along: what was to end in a minute still does. Set forward, leases,
+    open times and overrides keep their moments, which come sooner (a suspended machine looks the
+    same, and there the time did pass); only the time for evidence is given back, for nobody
+    watched.
     """
     by = timedelta(seconds=jump_seconds)
     deadline = breaker.half_open_deadline and breaker.half_open_deadline + by
@@ -78,6 +78,7 @@ def shifted(breaker: Breaker, jump_seconds: float) -> Breaker:
         changed_at=breaker.changed_at and breaker.changed_at + by,
         open_until=breaker.open_until and breaker.open_until + by,
         half_open_deadline=deadline,
+        lease_expires_at=breaker.lease_expires_at and breaker.lease_expires_at + by,
         override=breaker.override and _moved(breaker.override, by),
         level_since=breaker.level_since and breaker.level_since + by,
         recent_opens=tuple(at + by for at in breaker.recent_opens),

@@ -212,6 +212,7 @@ class Controller:
             for breaker in gone:
                 book.drop(breaker.key)
                 self._watch.forget(breaker.key)
+            self._watch.forget_trips(book.tiers.keys() - tiers.keys())
             book.tiers = dict(tiers)
             book.routes = book.routes if endpoints is None else tuple(endpoints)
             for key in asked - kept:

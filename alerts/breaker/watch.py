@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -33,7 +33,6 @@ class _Tier:
     round: Round = field(default_factory=Round)
     judged: tuple[float, bool] | None = None  # when the last round ended, and whether breached
     drift: tuple[float, Cause] | None = None
-    trips: tuple[float, ...] = ()
 
 
 class Watch:
@@ -43,6 +42,7 @@ class Watch:
         self._pools = pools
         self._seen: dict[Key, Seen] = {}
         self._tiers: dict[str, _Tier] = {}
+        self._trips: dict[str, tuple[float, ...]] = {}
         self._suppressed: dict[tuple[Key, str], float] = {}
         self._doubted_at = -math.inf
 
@@ -58,7 +58,7 @@ class Watch:
         self._doubted_at = at
 
     def forget(self, key: Key) -> None:
-        """Forget a target that is no more, or with an empty target its tier."""
+        """Forget a target that is no more, or with an empty target its tier, but not its trips."""
         self._seen.pop(key, None)
         for place in [place for place in self._suppressed if place[0] == key]:
             del self._suppressed[place]
@@ -67,6 +67,11 @@ class Watch:
         elif key.tier in self._tiers:
             self._tiers[key.tier].answered.pop(key.target, None)
             self._tiers[key.tier].round.seen.discard(key.target)
+
+    def forget_trips(self, tiers: Iterable[str]) -> None:
+        """Forget how fast tiers tripped that are no more."""
+        for tier in tiers:
+            self._trips.pop(tier, None)
 
     def take(
         self,
@@ -127,20 +132,19 @@ class Watch:
             return "warmup: no automatic opens so soon after the start or a change of the tier"
         if breaker.state is State.HALF_OPEN:
             return ""
-        tier, size = self._tier(key.tier), len(setup.targets)
-        tier.trips = within_minute(tier.trips, at)
+        size, trips = len(setup.targets), within_minute(self._trips.get(key.tier, ()), at)
+        self._trips[key.tier] = trips
         out = self._pools.out(key.tier)
         withheld = len(out) - (key.target in out)
-        refused = refusal(Pool(size, withheld, tier.trips), cause.kind, setup.parameters, at)
+        refused = refusal(Pool(size, withheld, trips), cause.kind, setup.parameters, at)
         if refused:
             return refused
         withheld = size - 1 - self._available(key, out, setup, at)
-        return refusal(Pool(size, withheld, tier.trips), cause.kind, setup.parameters, at)
+        return refusal(Pool(size, withheld, trips), cause.kind, setup.parameters, at)
 
     def tripped(self, key: Key, at: float) -> None:
         """Note that a target was taken out, for the velocity guard."""
-        tier = self._tier(key.tier)
-        tier.trips = (*tier.trips, at)
+        self._trips[key.tier] = (*self._trips.get(key.tier, ()), at)
 
     def suppress(self, key: Key, refused: str, at: float) -> bool:
         """Return whether a refusal is worth an audit row: once a minute for a guard."""

@@ -20,7 +20,7 @@ from detectors.signals import READING_SIGNALS, SIGNALS, Kind
 from tests.collector.sources.reading_pages import body
 from tests.collector.sources.servers import Answer, a_source, hanging_up, serving, text, zipped
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 Make: TypeAlias = Callable[[str], AbstractAsyncContextManager[Source]]
 
 STATES: Mapping[str, Callable[[], Answer]] = {

@@ -84,6 +84,12 @@ class BreakerMachine(RuleBasedStateMachine):
             self.scene.clock.forward(5)
             self.run(self.scene.scrape(self.target(spot), cause))
 
+    @rule(spot=SPOTS, cause=CAUSES)
+    def trip(self, spot: int, cause: str) -> None:
+        """What single evaluations seldom add up to: all others are well, one is not."""
+        self.all_well()
+        self.breach_on(spot, cause, 3)
+
     @rule()
     def all_well(self) -> None:
         self.run(self.scene.all_well())
@@ -163,8 +169,14 @@ class BreakerMachine(RuleBasedStateMachine):
         for breaker in self.machines().values():
             assert (breaker.state, breaker.effective_ratio) == (State.CLOSED, 1.0)
 
-    @rule(seconds=st.sampled_from([-86_400, -300, -30, 30, 200, 86_400]))
-    def clock_is_set(self, seconds: int) -> None:
+    @rule(
+        seconds=st.sampled_from([-86_400, -300, -30, 30, 200, 86_400]),
+        spot=SPOTS,
+        while_open=st.booleans(),
+    )
+    def clock_is_set(self, seconds: int, spot: int, while_open: bool) -> None:
+        if while_open:
+            self.trip(spot, "kv_cache_saturated")
         self.ticks(2)
         before, now = self.machines(), self.scene.clock()
         self.scene.clock.set(seconds)
@@ -298,6 +310,22 @@ class BreakerMachine(RuleBasedStateMachine):
         assert set(book.pools.out("chat")) == out
         assert book.pools.waiting == waiting
         assert all(book.pools.another_probes(key) == bool(probing - {key}) for key in book.machines)
+        watch, setup, at = (
+            self.scene.controller._watch,
+            self.scene.setup(),
+            self.scene.clock.seconds,
+        )
+        there = {
+            b.key.target
+            for b in machines
+            if full(b)
+            and (seen := watch._seen.get(b.key))
+            and seen.answering
+            and seen.fresh(at, 60)
+        }
+        for target in setup.targets:
+            found = watch._available(Key("chat", target), out, setup, at)
+            assert found == len(there - {target})
 
     @invariant()
     def observe_sends_nothing(self) -> None:

@@ -16,7 +16,7 @@ from detectors.records import Level
 from tests.builders import START, a_reading, a_tick
 from tests.collector.api.conftest import Asked, asking
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 OPEN = {"forced": "forced_open", "reason": "maintenance", "actor": "tests", "seconds": 600}
 
 

@@ -15,6 +15,8 @@ from detectors.records import TIER_SCOPE
 from tests.builders import a_tick
 from tests.collector.cli.world import World, a_service, a_world, writing
 
+pytestmark = pytest.mark.slow
+
 RECORDING = Path(str(files("collector.demo"))) / "recordings" / "a-baseline.jsonl.gz"
 
 

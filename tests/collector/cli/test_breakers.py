@@ -20,6 +20,8 @@ from tests.collector.cli.world import (
     writing,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def left(world: World) -> list[Request]:
     with writing(world) as session:

@@ -12,6 +12,8 @@ import pytest
 from collector import app
 from tests.collector.cli.world import a_world
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_good_configuration_is_summed_up(tmp_path: Path) -> None:
     done = a_world(tmp_path, store=False).run("check-config")
