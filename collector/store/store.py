@@ -102,7 +102,8 @@ class Store:
         """Run `work(session, …)` in one transaction of the writer, however many wait.
 
         Raises:
-            StoreError: If it failed; nothing was written.
+            StoreError: If it failed. Nothing was written, unless the connection was lost while it
+                committed: then nobody knows, and the same write must be safe to do again.
         """
         self._waiting += 1
         return await self._run(

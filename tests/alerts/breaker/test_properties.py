@@ -179,8 +179,11 @@ class BreakerMachine(RuleBasedStateMachine):
             self.trip(spot, "kv_cache_saturated")
         self.ticks(2)
         before, now = self.machines(), self.scene.clock()
+        settled = self.scene.controller.journal_writable  # nothing that was due waits for it
         self.scene.clock.set(seconds)
         self.ticks(2)
+        if not settled:
+            return
         for key, breaker in self.machines().items():
             was = before[key]
             if not key.target or breaker.state is not State.OPEN:
