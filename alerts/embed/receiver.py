@@ -99,17 +99,15 @@ def verified(secrets: Iterable[bytes], headers: Mapping[str, str], body: bytes, 
 def worker_count(workers: Optional[int], environ: Mapping[str, str], argv: Iterable[str]) -> int:
     """Return how many worker processes serve this app, as far as can be seen from inside one.
 
-    An explicit `workers` decides. Else WEB_CONCURRENCY, GUNICORN_CMD_ARGS and the command line
-    of uvicorn, gunicorn, hypercorn and granian are read. It cannot see a gunicorn.conf.py, workers
-    that another program starts, or several pods behind one address: then say it yourself, or pull.
+    The largest of: an explicit `workers`, WEB_CONCURRENCY, GUNICORN_CMD_ARGS and the command line
+    of uvicorn, gunicorn, hypercorn and granian. It cannot see a gunicorn.conf.py, workers that
+    another program starts, or several pods behind one address: then say it yourself, or pull.
     """
-    if workers is not None:
-        return workers
     words = list(argv)
     line = " ".join(words) if words and Path(words[0]).stem in _SERVERS else ""
     text = f"{line} {environ.get('GUNICORN_CMD_ARGS', '')} -w{environ.get('WEB_CONCURRENCY', '')}"
     found = re.findall(r"(?<!\S)(?:-w|--workers)[=\s]*(\d{1,6})(?!\S)", text)
-    return max((int(count) for count in found), default=1)
+    return max([workers or 1, *(int(count) for count in found)])
 
 
 def _number(value: object, least: float, most: float, otherwise: float) -> float:

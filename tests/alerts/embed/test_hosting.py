@@ -32,7 +32,8 @@ FILE = Path(module.__file__)
         (None, {}, ["gunicorn", "--workers=2", "app:app"], 2),
         (None, {"GUNICORN_CMD_ARGS": "-w 5"}, [], 5),
         (None, {}, ["my-tool", "--workers", "9"], 1),
-        (1, {"WEB_CONCURRENCY": "4"}, [], 1),
+        (1, {"WEB_CONCURRENCY": "4"}, [], 4),  # what is seen is not argued away
+        (3, {}, ["uvicorn", "app:app"], 3),
     ],
 )
 def test_workers_are_counted_as_far_as_they_can_be_seen(
