@@ -249,7 +249,11 @@ def receiver() -> Iterator[Receiver]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+            length = int(self.headers["content-length"])
+            body = self.rfile.read(length)
+            if len(body) != length:  # the sender was killed in the midst of it
+                self.close_connection = True
+                return
             found.got.append(({k.lower(): v for k, v in self.headers.items()}, body))
             data = json.loads(body)["data"]
             answer = json.dumps(
