@@ -72,6 +72,8 @@ class TellBreakers:
         self._controller = controller
 
     async def take(self, verdicts: Sequence[Verdict], reading: Reading | None) -> None:
+        if reading is not None and reading.neighbour:
+            return
         if reading is not None:
             ok = reading.up
             await self._controller.evaluate(reading.tier, reading.target, verdicts, reading_ok=ok)

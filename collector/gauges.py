@@ -11,7 +11,7 @@ from alerts.delivery.worker import EndpointHealth
 from collector.health import Condition
 from collector.ingest.records import Decoded
 from collector.parts import Parts, Reloaded
-from collector.sources.scrape import ScrapeSource
+from collector.sources.protocols import Source
 from detectors.records import Scope
 from exporters.catalog import (
     ALERT_STREAMS_DROPPED,
@@ -102,7 +102,7 @@ def show_decoded(page: MetricsPage, decoded: Decoded, *, source: str) -> None:
         page.add(GENERATIONS_PARTIAL, {"source": source, "reason": str(missing)}, generations)
 
 
-def show_sources(page: MetricsPage, sources: Mapping[Key, ScrapeSource]) -> None:
+def show_sources(page: MetricsPage, sources: Mapping[Key, Source]) -> None:
     """Show what came of the scrapes, and what they had to skip."""
     for key, source in sources.items():
         labels, stats = {"tier": key.tier, "target": key.target}, source.stats()

@@ -58,7 +58,10 @@ class Pipeline:
         """Judge one completed scrape, at once."""
         self.state.see(reading)
         verdicts: list[Verdict] = []
+        known = reading.known
         for detector in self._reading_detectors.get(reading.tier, ()):
+            if known.isdisjoint(detector.signals):
+                continue  # a client's page says nothing of a KV cache
             with self._health.watch(f"detector:{detector.name}"):
                 place = (detector.name, reading.tier, reading.target)
                 memory = self.state.memory(place, detector.start)

@@ -14,6 +14,7 @@ from alerts.policy import PolicyMemory
 from collector.config import Config, ConfigError, load
 from collector.gauges import show_reload
 from collector.parts import Reloaded
+from collector.readers import keys_of
 from collector.service import Service
 from collector.setups import checked, routes, tier_facts, tier_setups
 from collector.wiring import adopt
@@ -41,7 +42,7 @@ async def reload(service: Service, path: Path, environ: Mapping[str, str]) -> Re
         return _refused(service, tuple(str(problem) for problem in error.problems))
     if problems:
         return _refused(service, problems)
-    parts, plans = service.parts, dict(service.plans)
+    parts, readers = service.parts, service.readers
     await parts.controller.update_tiers(tier_setups(config), routes(config))
     await service.stop_polling(_to_stop(service, old, config))
     adopt(service, config)
@@ -49,16 +50,18 @@ async def reload(service: Service, path: Path, environ: Mapping[str, str]) -> Re
     parts.tiers = tier_facts(config)
     parts.deny_status = config.admit.deny_status
     service.worker.update_endpoints(endpoints)
-    changed = [key for key in plans if service.plans.get(key) != plans[key]]
+    changed = [key for key, old_one in readers.items() if service.readers.get(key) != old_one]
     await service.stop_polling(changed)
     for key in changed:  # a source that was made anew counts anew: its old series end here
         parts.page.forget(tier=key.tier, target=key.target)
+        with service.health.watch(f"close:{readers[key].source.name}"):
+            await readers[key].source.close()
     await _forget(service, old, config)
     service.poll_sources()
     outcome = Reloaded(ok=True, at=parts.now())
     parts.last_reload = outcome
     show_reload(parts.page, outcome)
-    _LOG.info("configuration reloaded", extra={"targets": len(service.sources)})
+    _LOG.info("configuration reloaded", extra={"targets": len(service.readers)})
     return outcome
 
 
@@ -88,14 +91,13 @@ def detectors_of(config: Config) -> dict[tuple[str, str], object]:
 def _to_stop(service: Service, old: Config, new: Config) -> set[Key]:
     """Return whose polls end: targets that are gone, or all if the interval changed."""
     if old.scrape_interval != new.scrape_interval:
-        return set(service.sources)
-    return set(service.sources) - targets_of(new)
+        return set(service.readers)
+    return set(service.readers) - keys_of(new)
 
 
 async def _forget(service: Service, old: Config, new: Config) -> None:
     """Drop everything about targets, segments, detectors and tiers that are not configured now."""
-    for key in targets_of(old) - targets_of(new):
-        service.plans.pop(key, None)
+    for key in keys_of(old) - keys_of(new):
         if key.tier in new.tiers:
             await _forget_target(service, key)
     known = detectors_of(new)
@@ -141,8 +143,6 @@ async def _forget_detector(service: Service, tier: str, name: str) -> None:
 
 async def _forget_tier(service: Service, tier: str) -> None:
     parts = service.parts
-    for key in [key for key in service.plans if key.tier == tier]:
-        del service.plans[key]
     parts.state.forget_tier(tier)
     parts.newest.forget(lambda stream: stream.tier == tier)
     for metric in CATALOG.values():

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from random import Random
 
 import httpx2
@@ -32,8 +31,10 @@ from collector.loops import Every, LoopLag, keep_running, repeat
 from collector.memories import Memories
 from collector.parts import Parts
 from collector.pipeline import Pipeline
+from collector.readers import Reader
+from collector.sources.joined import JoinedSource
 from collector.sources.polling import Schedule, poll
-from collector.sources.scrape import ScrapeSource, ScrapeTarget
+from collector.sources.protocols import Source
 from collector.store import ticks
 from collector.store import verdicts as stored_verdicts
 from collector.store.lock import ControllerLock
@@ -66,15 +67,6 @@ class Clients:
             await client.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapePlan:
-    """All that decides how a target is read: a source is kept over reloads while it is the same."""
-
-    target: ScrapeTarget
-    timeout_seconds: float
-    wanted: frozenset[str]
-
-
 @dataclass(slots=True)
 class Service:
     """Everything that runs. Fields that a reload replaces are replaced between two awaits."""
@@ -94,14 +86,13 @@ class Service:
     rng: Random
     on_lost_lock: Callable[[], None]
     pusher: Pusher | None = None
-    sources: Mapping[Key, ScrapeSource] = field(default_factory=dict)
-    plans: dict[Key, ScrapePlan] = field(default_factory=dict)
+    readers: Mapping[Key, Reader] = field(default_factory=dict)
     followings: tuple[Following, ...] = ()
     unstored: list[Tick] = field(default_factory=list)
     started: bool = False
     _pushed_at: float = 0.0
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _polls: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
+    _polls: dict[Key, list[asyncio.Task[None]]] = field(default_factory=dict)
 
     async def start(self) -> None:
         """Load what is kept, then start every loop.
@@ -127,7 +118,7 @@ class Service:
             self._run(keep_running(f"file:{following.name}", following.run, health=self.health))
         self.poll_sources()
         self.parts.missing.clear()
-        _LOG.info("service started", extra={"targets": len(self.sources)})
+        _LOG.info("service started", extra={"targets": len(self.readers)})
 
     def _loops(self) -> tuple[Every, ...]:
         return (
@@ -144,17 +135,24 @@ class Service:
 
     def poll_sources(self) -> None:
         """Poll every source that is not polled yet."""
-        for key, source in self.sources.items():
+        for key, reader in self.readers.items():
             if key not in self._polls:
-                self._polls[key] = asyncio.create_task(
-                    keep_running(source.name, partial(self._poll, source), health=self.health)
-                )
+                self._polls[key] = [self._polling(reader.source, reader.plan.interval_seconds)]
+                self._polls[key] += [
+                    self._polling(it.source, it.interval_seconds, reader.joined)
+                    for it in reader.companions
+                ]
 
-    async def _poll(self, source: ScrapeSource) -> None:
-        schedule = Schedule.jittered(self.config.scrape_interval, SCRAPE_JITTER, self.rng)
-        await poll(
-            source, self.take_reading, schedule, monotonic=self.monotonic, sleep=asyncio.sleep
-        )
+    def _polling(
+        self, source: Source, interval_seconds: float, joined: JoinedSource | None = None
+    ) -> asyncio.Task[None]:
+        handle = joined.keep if joined else self.take_reading
+
+        async def work() -> None:
+            schedule = Schedule.jittered(interval_seconds, SCRAPE_JITTER, self.rng)
+            await poll(source, handle, schedule, monotonic=self.monotonic, sleep=asyncio.sleep)
+
+        return asyncio.create_task(keep_running(source.name, work, health=self.health))
 
     async def take_reading(self, reading: Reading) -> None:
         """Judge one completed scrape; nothing that goes wrong ends the polling of its target."""
@@ -163,7 +161,7 @@ class Service:
 
     async def stop_polling(self, keys: Iterable[Key]) -> None:
         """Stop polling these targets; what is being judged of them ends first."""
-        stopped = [self._polls.pop(key) for key in list(keys) if key in self._polls]
+        stopped = [it for key in list(keys) for it in self._polls.pop(key, ())]
         for polling in stopped:
             polling.cancel()
         await asyncio.gather(*stopped, return_exceptions=True)
@@ -196,7 +194,7 @@ class Service:
     def _show(self) -> None:
         page = self.parts.page
         show_parts(self.parts)
-        show_sources(page, self.sources)
+        show_sources(page, {key: it.source for key, it in self.readers.items()})
         show_deliveries(page, self.worker.health())
         show_dropped(
             page,
@@ -303,7 +301,7 @@ class Service:
     async def stop(self) -> None:
         """End the loops, write what is in memory, close everything."""
         self.parts.controller.close()
-        running = [*self._tasks, *self._polls.values()]
+        running = [*self._tasks, *(it for polls in self._polls.values() for it in polls)]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -313,6 +311,9 @@ class Service:
             with self.health.watch("snapshot"):
                 await self.write_snapshot()
         await self.parts.intake.close()
+        for reader in self.readers.values():
+            with self.health.watch(f"close:{reader.source.name}"):
+                await reader.source.close()
         await self.clients.aclose()
         with self.health.watch("lock"):
             await self.lock.release()

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 from alerts.breaker.book import TierSetup
 from alerts.breaker.payload import Route
-from alerts.breaker.records import Key
 from alerts.delivery.egress import EgressError, Rules
 from alerts.delivery.endpoint import Endpoint
 from alerts.delivery.signing import SecretError
 from alerts.gateways.webhook import endpoint
 from collector.access import Access, read_access
 from collector.config import Config, ConfigError, Problem
+from collector.config.models import TargetConfig
 from collector.parts import TierFacts
 from collector.sources.scrape import ScrapeTarget
 from collector.store.session import database_file, parse_url
@@ -56,21 +56,17 @@ def routes(config: Config) -> tuple[Route, ...]:
     return tuple(Route(name, webhook.tiers) for name, webhook in config.webhooks.items())
 
 
-def scrape_targets(config: Config) -> dict[Key, ScrapeTarget]:
-    """Return every target of every tier."""
-    return {
-        Key(name, target.id): ScrapeTarget(
-            tier=name,
-            id=target.id,
-            url=str(target.url),
-            engine=target.engine,
-            request_slots=target.request_slots,
-            kv_cache_capacity_tokens=target.kv_cache_capacity_tokens,
-            batch_token_budget=target.batch_token_budget,
-        )
-        for name, tier in config.tiers.items()
-        for target in tier.targets
-    }
+def scrape_target(tier: str, target: TargetConfig) -> ScrapeTarget:
+    """Return a target as its scrapes need it."""
+    return ScrapeTarget(
+        tier=tier,
+        id=target.id,
+        url=str(target.url),
+        engine=target.engine,
+        request_slots=target.request_slots,
+        kv_cache_capacity_tokens=target.kv_cache_capacity_tokens,
+        batch_token_budget=target.batch_token_budget,
+    )
 
 
 def endpoints(config: Config) -> dict[str, Endpoint]:

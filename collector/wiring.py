@@ -14,7 +14,7 @@ import httpx2
 
 from alerts.alertmanager import Pusher, PushSettings
 from alerts.breaker.controller import Controller
-from alerts.breaker.records import Entry, Key
+from alerts.breaker.records import Entry
 from alerts.delivery.egress import resolve_by_system
 from alerts.delivery.endpoint import Endpoint
 from alerts.delivery.worker import DeliveryWorker, a_client
@@ -34,26 +34,24 @@ from collector.loops import LoopLag
 from collector.memories import Memories
 from collector.parts import Parts, Reloaded
 from collector.pipeline import Pipeline
-from collector.service import Clients, ScrapePlan, Service
+from collector.readers import readers_of
+from collector.service import Clients, Service
 from collector.setups import (
     checked,
     detectors_by_tier,
     routes,
-    scrape_targets,
     snapshot_path,
     tier_facts,
     tier_setups,
     without_user,
 )
-from collector.sources.fetch import FetchLimits
-from collector.sources.scrape import ScrapeSource, ScrapeTarget
+from collector.sources.protocols import Tools
 from collector.state import Lane, State
 from collector.store import Store, ticks
 from collector.store import baselines as stored_baselines
 from collector.store.lock import ControllerLock, ControllerLockedError, take_lock
 from collector.store.thinning import Thinning
 from collector.verdicts import NewestVerdicts
-from detectors import reading_detectors
 from detectors.baseline import Baseline
 from detectors.records import Tick
 from exporters.catalog import ALERTMANAGER_PUSHES
@@ -66,24 +64,6 @@ SCRAPE_CONNECTIONS = 2000
 def utc_now() -> datetime:
     """Return the real time, aware UTC."""
     return datetime.now(UTC)  # noqa: TID251  # the one real clock
-
-
-def _kept_or_made(service: Service, config: Config, key: Key, target: ScrapeTarget) -> ScrapeSource:
-    """Return the source that reads `target` already, its counters and all, or a new one."""
-    detectors = reading_detectors(config.tiers[target.tier].detectors)
-    wanted: frozenset[str] = frozenset().union(*(detector.signals for detector in detectors))
-    plan = ScrapePlan(target, config.scrape_timeout, wanted)
-    if service.plans.get(key) == plan:
-        return service.sources[key]
-    service.plans[key] = plan
-    return ScrapeSource(
-        target,
-        client=service.clients.scrape,
-        now=utc_now,
-        monotonic=time.monotonic,
-        limits=FetchLimits(timeout_seconds=config.scrape_timeout),
-        wanted=wanted,
-    )
 
 
 def make_pusher(config: Config, client: httpx2.AsyncClient, page: MetricsPage) -> Pusher | None:
@@ -216,10 +196,8 @@ def adopt(service: Service, config: Config) -> None:
         auto_promote={name: tier.baseline.auto_promote for name, tier in config.tiers.items()},
         needed={name: tier.baseline.requests for name, tier in config.tiers.items()},
     )
-    service.sources = {
-        key: _kept_or_made(service, config, key, target)
-        for key, target in scrape_targets(config).items()
-    }
+    tools = Tools(service.clients.scrape, utc_now, time.monotonic, config.scrape_timeout)
+    service.readers = readers_of(config, service.readers, tools)
     service.pusher = make_pusher(config, service.clients.alertmanager, service.parts.page)
     service.alerts.listeners = (service.pusher.note,) if service.pusher else ()
 

@@ -8,7 +8,7 @@ answers with `Verdict`s. Everything here is frozen and knows nothing of I/O or o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -55,6 +55,9 @@ class Absence(StrEnum):
     NO_DATA = "up with no data"
     NO_FAMILY = "family absent"
     NO_SAMPLE = "family known but no sample"
+    NOT_IN_VERSION = "not in this version of the engine"
+    NO_DRIVER = "no driver on this machine"
+    STALE = "its source has not been read lately"
     UNUSABLE = "value not usable"  # NaN, infinite, a sentinel of the exporter, or its denominator
 
 
@@ -142,13 +145,61 @@ class VerdictFacts(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a target that a person should know and no limit judges.
+
+    `code` is stable (`bucket_bounds_changed`), the same finding has the same `code` and `signal`
+    from reading to reading; `text` says what was seen and what to do about it.
+    """
+
+    code: str
+    signal: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A change of a target between two readings, worth a mark on every graph.
+
+    `what` is one of a small set (`restart`, `version`, `model`, `generation_config`,
+    `quantization`, `dtype`, ...); `before` and `after` are short, empty where not known.
+    """
+
+    what: str
+    before: str = ""
+    after: str = ""
+
+
+Attribution: TypeAlias = Literal["target", "other", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """Memory that one process holds on one device, as the driver tells it.
+
+    `attribution` says whether the process is the target's own; `unknown` where pids of another
+    namespace cannot be told apart. `name` is the command, empty if it cannot be read.
+    """
+
+    device: str
+    pid: int
+    used_bytes: float
+    name: str = ""
+    attribution: Attribution = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One scrape of one target, in canonical signals (`detectors/signals.py`).
 
     `values` holds gauges and counters (counters monotone: resets are corrected by the source);
-    `parts` splits a counter by its one label (`requests_finished_total` by reason); `absent`
-    says for each wanted signal without a value why there is none. A failed scrape is a reading
-    too, with `up` 0 and every wanted signal absent.
+    `parts` splits a signal by its one label (`requests_finished_total` by reason, GPU signals by
+    device), `values` has the whole beside it; `absent` says for each wanted signal without a value
+    why there is none. A failed scrape is a reading too, with `up` 0 and every wanted signal absent.
+
+    `ages` is the age in seconds of signals that are older than the reading itself: those of the
+    target's other sources. `neighbour` marks what is beside the tier (a client, a vector store):
+    it is judged and shown, and has no breaker.
     """
 
     tier: str
@@ -165,6 +216,20 @@ class Reading:
     restarted: bool = False
     age_seconds: float = 0.0
     problem: str = ""  # why the scrape failed, in words
+    ages: Mapping[str, float] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    noticed: tuple[Noticed, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+    neighbour: bool = False
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The signals that this reading speaks of, with a value or with the reason for none."""
+        return frozenset((*self.values, *self.histograms, *self.absent))
+
+    def age_of(self, signal: str) -> float:
+        """Return the age of a signal's value in seconds."""
+        return self.ages.get(signal, self.age_seconds)
 
     @property
     def up(self) -> bool:
@@ -176,10 +241,11 @@ class Reading:
             return f"{signal}: {Absence.SCRAPE_FAILED}: {self.problem}"
         return f"{signal}: {self.absent.get(signal, Absence.NO_FAMILY)}"
 
-    def obstacle(self, signals: Iterable[str], *, stale_seconds: float) -> str:
+    def obstacle(self, signals: Collection[str], *, stale_seconds: float) -> str:
         """Say in words why `signals` cannot be judged from this reading; empty if they can."""
-        if self.age_seconds > stale_seconds:
-            return f"reading is {self.age_seconds:.0f} s old, at most {stale_seconds:g} s is judged"
+        oldest = max((self.age_seconds, *map(self.age_of, signals)))
+        if oldest > stale_seconds:
+            return f"reading is {oldest:.0f} s old, at most {stale_seconds:g} s is judged"
         for signal in signals:
             value = self.values.get(signal)
             if value is None:

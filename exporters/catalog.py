@@ -16,7 +16,18 @@ from detectors.signals import READING_SIGNALS, Kind, Signal
 MetricKind: TypeAlias = Literal["gauge", "counter", "histogram"]
 PREFIX = "fusewire_"
 LABELS = frozenset(
-    {"tier", "target", "segment", "signal", "detector", "source", "gateway", "cause", "reason"}
+    {
+        "tier",
+        "target",
+        "segment",
+        "signal",
+        "detector",
+        "source",
+        "gateway",
+        "cause",
+        "reason",
+        "device",  # docs/adr/0002
+    }
 )
 
 
@@ -130,6 +141,18 @@ COUNTER_RESETS = Metric(
     "counter",
     "Resets seen in a target's counters.",
     ("tier", "target"),
+)
+FINDING = Metric(
+    "fusewire_finding",
+    "gauge",
+    "1 while something about a target should be known to a person, by code.",
+    ("tier", "target", "cause"),
+)
+NOTICED = Metric(
+    "fusewire_changes_seen_total",
+    "counter",
+    "Changes of a target that were noticed, by what changed.",
+    ("tier", "target", "reason"),
 )
 TARGET_SERIES_REFUSED = Metric(
     "fusewire_target_series_refused_total",

@@ -8,15 +8,17 @@ from datetime import datetime
 from itertools import islice
 
 from detectors.records import Reading, Verdict
-from detectors.signals import SIGNALS
+from detectors.signals import SIGNALS, Kind
 from exporters.catalog import (
     ADMIT_RATIO,
     BREAKER_STATE,
     CATALOG,
     COUNTER_RESETS,
     EFFECT,
+    FINDING,
     LAST_EVALUATION,
     LEASE_EXPIRES,
+    NOTICED,
     OVERRIDE_ACTIVE,
     PREFIX,
     SIGNAL_ABSENT,
@@ -50,9 +52,10 @@ def export_reading(page: MetricsPage, reading: Reading) -> None:
     _export_values(page, reading, labels)
     for signal, histogram in reading.histograms.items():
         page.observe_histogram(_metric(signal, reading), labels, histogram)
-    taken = reading.monotonic_seconds - reading.age_seconds
     for signal in {*reading.values, *reading.parts, *reading.histograms}:
+        taken = reading.monotonic_seconds - reading.age_of(signal)
         page.set_since(SIGNAL_AGE, {**labels, "signal": signal}, taken)
+    _export_words(page, reading, labels)
     page.set(signal_metric("up"), labels, float(reading.up))
     page.set(signal_metric("scrape_seconds"), labels, reading.scrape_seconds)
     page.add(COUNTER_RESETS, labels, float(reading.restarted))
@@ -66,8 +69,19 @@ def _export_values(page: MetricsPage, reading: Reading, labels: dict[str, str]) 
     for signal, parts in reading.parts.items():
         metric = _metric(signal, reading)
         label = SIGNALS[signal].label
+        if SIGNALS[signal].kind is Kind.GAUGE:  # a part that is gone has no series
+            page.remove(metric, **labels)
         for part, value in parts.items():
             page.set(metric, {**labels, label: part}, value)
+
+
+def _export_words(page: MetricsPage, reading: Reading, labels: dict[str, str]) -> None:
+    """Show findings while they hold, and count the changes that were noticed."""
+    page.remove(FINDING, **labels)
+    for code in {finding.code for finding in reading.findings}:
+        page.set(FINDING, {**labels, "cause": code}, 1)
+    for noticed in reading.noticed:
+        page.add(NOTICED, {**labels, "reason": noticed.what})
 
 
 def _metric(signal: str, reading: Reading) -> Metric:

@@ -27,9 +27,9 @@ from collector.cli.options import (
 from collector.cli.output import actor_name, fail, moment, show_json_list, show_table, utc_now
 from collector.cli.service import RefusedError, Service, SilentError, service_of
 from collector.config import Config
-from collector.config.values import duration_text
 from collector.store import breakers as stored_breakers
 from collector.store import overrides
+from collector.values import duration_text
 
 _FREE_SECONDS = 900.0
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from alerts.breaker.records import Key
 from collector.cli.output import actor_name, fail
 from collector.config import Config, ConfigError, load
-from collector.config.values import duration_seconds
+from collector.values import duration_seconds
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 DEFAULT_CONFIG = "fusewire.yaml"

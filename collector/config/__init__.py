@@ -14,7 +14,7 @@ from collector.config.models import (
 )
 from collector.config.problems import ConfigError, Problem
 from collector.config.reading import load
-from collector.config.values import Listen
+from collector.values import Listen
 
 __all__ = [
     "AdmitConfig",

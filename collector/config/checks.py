@@ -16,9 +16,9 @@ from alerts.breaker.parameters import BreakerParameters
 from collector.config import outside
 from collector.config.document import Document, Tree
 from collector.config.problems import Place, nearest
-from collector.config.values import duration_seconds, host_port, http_url
 from collector.sources.engines import engine_names
 from collector.token_file import SHORTEST_TOKEN, token_lines
+from collector.values import duration_seconds, host_port, http_url
 from detectors.signals import SIGNALS
 
 _MAX_SECRET_BYTES = 65_536

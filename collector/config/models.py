@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.records import Mode
-from collector.config.values import (
+from collector.sources.settings import NeighbourConfig, SourceConfig
+from collector.values import (
     BaseUrl,
     Cidr,
     HttpUrl,
@@ -68,6 +69,12 @@ class TargetConfig(BaseModel):
     batch_token_budget: int | None = Field(
         default=None, ge=1, description="Most tokens in a batch (TGI), if the page lacks it."
     )
+    region: Name | None = Field(default=None, description="Where it runs, for guards across many.")
+    sources: tuple[SourceConfig, ...] = Field(
+        default=(),
+        max_length=32,
+        description="What else is read of it: its GPUs, allocator, container, logs (docs/sources).",
+    )
 
 
 class BaselineConfig(BaseModel):
@@ -92,6 +99,12 @@ class TierConfig(BaseModel):
 
     targets: tuple[TargetConfig, ...] = Field(
         min_length=1, description="The replicas, each a URL or a mapping."
+    )
+    neighbours: Mapping[Name, NeighbourConfig] = Field(
+        default_factory=dict,
+        max_length=256,
+        description="What stands beside the tier and is read on its own, by name: clients, "
+        "brokers, vector stores (docs/sources).",
     )
     role: Role = Field(default="production", description="`shadow` tiers are compared, not served.")
     shadow_of: str | None = Field(

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from collector.config.models import Config
-from collector.config.values import Kind, Listen, duration_text
+from collector.values import Kind, Listen, duration_text
 
 _HEAD = """\
 # Configuration

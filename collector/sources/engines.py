@@ -82,7 +82,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One kind of engine."""
+    """One kind of engine, or of any other page; an empty `prefix` knows the page by its rows."""
 
     name: str
     prefix: str
@@ -281,7 +281,7 @@ def wanted_families(engines: tuple[Engine, ...]) -> WantedFamilies:
             families[term.family] = tuple(dict.fromkeys((*roles, *_ROLES[term.take])))
         for evidence in engine.evidence:
             families.setdefault(evidence.family, ())
-    return compile_families(families, (engine.prefix for engine in engines))
+    return compile_families(families, (engine.prefix for engine in engines if engine.prefix))
 
 
 def signal_named(name: str) -> str | None:

@@ -6,18 +6,9 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
+from collector.sources.protocols import Readable
 from detectors.records import Reading
-
-
-class Source(Protocol):
-    """Anything that yields a reading when asked; trouble of its target is in the reading."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def read(self) -> Reading: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +25,7 @@ class Schedule:
 
 
 async def poll(
-    source: Source,
+    source: Readable,
     handle: Callable[[Reading], Awaitable[object]],
     schedule: Schedule,
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -13,19 +13,19 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 
-from collector.sources.engines import engines_named, wanted_families
+from collector.sources.engines import Engine, engines_named, wanted_families
 from collector.sources.fetch import Fetched, FetchError, FetchLimits, Outcome, fetch, refuse_cookies
 from collector.sources.keys import SeriesCache
 from collector.sources.page import Page, parse
+from collector.sources.protocols import ScrapeStats
 from collector.sources.series import Ledger
 from collector.sources.translate import Translation, translate
 from detectors.records import Absence, Identity, Reading
-from detectors.signals import READING_SIGNALS
 
 SOURCE: Final = "scrape"
 LARGE_BYTES: Final = 98_304  # under 2 ms of the loop, also where every line of a page is wanted
 _OWN: Final = frozenset({"up", "scrape_seconds"})
-_SIGNALS: Final = frozenset(signal.name for signal in READING_SIGNALS)
+_DERIVED: Final = frozenset({"generation_tokens_per_second", "requests_lost_total"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class ScrapeTarget:
     """One target; what is configured of it wins over what its page says.
 
     `url` is the server's (`/metrics` is added) or the page's own; `engine` is `auto` or a name in
-    `engines.py`. `request_slots` in requests, the other two in tokens.
+    `engines.py`. `request_slots` in requests, the other two in tokens. A page that is no engine's
+    (a GPU exporter's, a client's) brings its own rows as `page`; of it only series with the labels
+    of `match` are read. `neighbour` marks what is beside the tier.
     """
 
     tier: str
@@ -44,6 +46,9 @@ class ScrapeTarget:
     kv_cache_capacity_tokens: int | None = None
     batch_token_budget: int | None = None
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    page: Engine | None = None
+    match: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    neighbour: bool = False
 
     @property
     def configured(self) -> dict[str, float]:
@@ -54,23 +59,6 @@ class ScrapeTarget:
             "batch_token_budget": self.batch_token_budget,
         }
         return {signal: float(value) for signal, value in stated.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class ScrapeStats:
-    """Counts of one source since its start, for the exporter.
-
-    `outcomes` counts scrapes by what came of them (`fetch.Outcome`), `skipped` the lines and values
-    not used, `resets` the scrapes that showed a restart. `aliases` says which families fed each
-    signal of the last page.
-    """
-
-    outcomes: Mapping[str, int]
-    skipped: Mapping[str, int]
-    resets: int
-    aliases: Mapping[str, str]
-    series: int
-    series_refused: int
 
 
 class ScrapeSource:
@@ -84,7 +72,7 @@ class ScrapeSource:
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         limits: FetchLimits | None = None,
-        wanted: frozenset[str] = _SIGNALS,
+        wanted: frozenset[str] = frozenset(),
     ) -> None:
         """Make a source.
 
@@ -100,7 +88,8 @@ class ScrapeSource:
         Raises:
             ValueError: If the target names an engine that is not in the table.
         """
-        self.name = f"{SOURCE}:{target.tier}/{target.id}"
+        self.kind = target.page.name if target.page else SOURCE
+        self.name = f"{self.kind}:{target.tier}/{target.id}"
         self._target = target
         self._url = metrics_url(target.url)
         self._client = client
@@ -108,8 +97,8 @@ class ScrapeSource:
         self._now = now
         self._monotonic = monotonic
         self._limits = limits or FetchLimits()
-        self._wanted = (_SIGNALS | wanted) - _OWN
-        self._engines = engines_named(target.engine)
+        self._engines = (target.page,) if target.page else engines_named(target.engine)
+        self._wanted = offered(self._engines) | (wanted - _OWN)
         self._families = wanted_families(self._engines)
         self._cache = SeriesCache()
         self._ledger = Ledger()
@@ -117,6 +106,14 @@ class ScrapeSource:
         self._skipped: Counter[str] = Counter()
         self._aliases: Mapping[str, str] = {}
         self._identity = Identity()
+        self._learned: Mapping[str, float] = {}
+
+    def learn(self, limits: Mapping[str, float]) -> None:
+        """Take limits that the server told elsewhere (`/info`); the configured ones win."""
+        self._learned = limits
+
+    async def close(self) -> None:
+        """Hold nothing open: the client is shared."""
 
     def stats(self) -> ScrapeStats:
         """Return the counts so far."""
@@ -168,8 +165,9 @@ class ScrapeSource:
             page,
             self._engines,
             self._ledger,
-            configured=self._target.configured,
+            configured={**self._learned, **self._target.configured},
             monotonic_seconds=at,
+            match=self._target.match,
         )
         self._skipped.update(found.skipped)
         outcome = Outcome.CUT if page.cut else Outcome.READ
@@ -184,7 +182,7 @@ class ScrapeSource:
         return Reading(
             tier=self._target.tier,
             target=self._target.id,
-            source=SOURCE,
+            source=self.kind,
             at=self._now(),
             monotonic_seconds=ended,
             scrape_seconds=ended - started,
@@ -194,6 +192,7 @@ class ScrapeSource:
             absent={it: found.absent.get(it, missing) for it in self._wanted - known},
             identity=found.identity,
             restarted=found.restarted,
+            neighbour=self._target.neighbour,
         )
 
     def _failed(self, error: FetchError, started: float) -> Reading:
@@ -202,7 +201,7 @@ class ScrapeSource:
         return Reading(
             tier=self._target.tier,
             target=self._target.id,
-            source=SOURCE,
+            source=self.kind,
             at=self._now(),
             monotonic_seconds=ended,
             scrape_seconds=ended - started,
@@ -210,7 +209,14 @@ class ScrapeSource:
             absent=dict.fromkeys(self._wanted, Absence.SCRAPE_FAILED),
             identity=self._identity,
             problem=str(error),
+            neighbour=self._target.neighbour,
         )
+
+
+def offered(engines: Sequence[Engine]) -> frozenset[str]:
+    """Return the signals that a page of these engines may give."""
+    rows = frozenset(row.signal for engine in engines for row in engine.rows)
+    return rows | _DERIVED if "generation_tokens_total" in rows else rows
 
 
 def metrics_url(url: str) -> str:

@@ -11,13 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from collector.sources.buckets import histograms
 from collector.sources.engines import PROCESS_START, Alias, Engine, Row, Term
 from collector.sources.keys import Series
 from collector.sources.page import Page, Sample, Skip
-from collector.sources.series import Ledger, Point, is_count
+from collector.sources.series import MAX_PARTS, Ledger, Point, is_count
 from collector.sources.versions import version_span
 from detectors.records import Absence, Histogram, Identity
 from detectors.signals import SIGNALS, Kind
@@ -61,6 +62,7 @@ def translate(
     *,
     configured: Mapping[str, float],
     monotonic_seconds: float,
+    match: Mapping[str, str] = MappingProxyType({}),
 ) -> Translation:
     """Translate a page.
 
@@ -70,6 +72,7 @@ def translate(
         ledger: The target's memory of counters; changed.
         configured: Signals that the configuration states; they win over the page.
         monotonic_seconds: When the page was read.
+        match: Labels that a series must carry to be read; for pages that speak of many things.
 
     Returns:
         Its signals. `absent` covers the signals of the engine's rows and the derived ones.
@@ -80,13 +83,16 @@ def translate(
         rows = (row.signal for candidate in engines for row in candidate.rows)
         out.absent = {it: Absence.NO_DATA for it in rows if it not in out.values}
         return out
-    samples = {family: _own(found, out.skipped) for family, found in page.samples.items()}
+    samples = {
+        family: _own(_matching(found, match), out.skipped) for family, found in page.samples.items()
+    }
     ledger.begin(_process_start(samples))
     look = _Look(page, samples, ledger, out, monotonic_seconds)
     for row in engine.rows:
         if row.signal not in out.values:
             _measure(row, look)
-    _derive(look)
+    if any(row.signal == "requests_running" for row in engine.rows):
+        _derive(look)
     out.identity = Identity(
         engine=engine.name, version=version_span(page, engine.evidence), model=_model(samples)
     )
@@ -100,7 +106,18 @@ def _engine_of(page: Page, engines: Sequence[Engine]) -> Engine | None:
     for family in {*page.samples, *page.types}:
         named[family.partition("_")[0]] += 1
     present = [engine for engine in engines if engine.prefix in page.engines]
+    if not present:  # pages whose families have no prefix of their own
+        plain = [engine for engine in engines if not engine.prefix]
+        return plain[0] if plain and (page.samples or page.types) else None
     return max(present, key=lambda engine: named.get(engine.prefix, 0), default=None)
+
+
+def _matching(found: Sequence[Sample], match: Mapping[str, str]) -> Sequence[Sample]:
+    """Return the series that carry all labels of `match`."""
+    if not match:
+        return found
+    wanted = match.items()
+    return [sample for sample in found if wanted <= sample[0].labels.items()]
 
 
 def _own(found: Sequence[Sample], skipped: Counter[str]) -> Sequence[Sample]:
@@ -243,6 +260,8 @@ def _take_gauge(row: Row, alias: Alias, look: _Look) -> Absence | None:
     value = _combined(alias.terms, across, look)
     if value is None:
         return Absence.UNUSABLE
+    if SIGNALS[row.signal].label:
+        look.out.parts[row.signal] = _gauge_parts(row, alias, look)
     if alias.over or alias.over_signal:
         below = _combined(alias.over, "sum", look) if alias.over else None
         below = look.out.values.get(alias.over_signal) if alias.over_signal else below
@@ -255,6 +274,18 @@ def _take_gauge(row: Row, alias: Alias, look: _Look) -> Absence | None:
         return Absence.UNUSABLE
     look.out.values[row.signal] = value
     return None
+
+
+def _gauge_parts(row: Row, alias: Alias, look: _Look) -> dict[str, float]:
+    """Return the gauge by the value of its terms' part label (device 0, 1, ...)."""
+    found: dict[str, list[float]] = {}
+    for term in alias.terms:
+        for series, value in _merged(term, _chosen(term, look)):
+            part = series.labels.get(term.part_label, "") if term.part_label else term.part
+            if _is_gauge(value):
+                found.setdefault(part, []).append(value * alias.scale)
+    combine = max if row.across == "max" else math.fsum
+    return {part: combine(values) for part, values in sorted(found.items())[:MAX_PARTS]}
 
 
 def _combined(terms: Iterable[Term], across: str, look: _Look) -> float | None:

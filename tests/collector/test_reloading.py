@@ -94,20 +94,20 @@ async def test_a_tier_that_is_removed_leaves_nothing_behind(running: Reloading) 
     assert all(place[1] != "code" for place in parts.state.memories)
     assert all(verdict.stream.tier != "code" for verdict in parts.newest.listed())
     assert {key.tier for key in parts.controller.breakers} == {"chat"}
-    assert set(running.service.sources) == {Key("chat", "a"), Key("chat", "b")}
+    assert set(running.service.readers) == {Key("chat", "a"), Key("chat", "b")}
 
 
 async def test_a_target_that_is_removed_leaves_nothing_and_the_others_keep_all(
     running: Reloading,
 ) -> None:
-    kept = running.service.sources[Key("chat", "a")]
+    kept = running.service.readers[Key("chat", "a")]
 
     outcome = await running.change('      - {id: b, url: "http://127.0.0.1:12"}\n', "")
 
     assert outcome.ok, outcome.problems
     assert 'target="b"' not in running.page
     assert 'target="a"' in running.page
-    assert running.service.sources[Key("chat", "a")] is kept  # its counters go on
+    assert running.service.readers[Key("chat", "a")] is kept  # its counters go on
 
 
 async def test_a_detector_that_means_another_thing_starts_from_nothing(running: Reloading) -> None:
@@ -172,13 +172,13 @@ async def test_a_segment_that_is_removed_takes_its_lane_and_series_along(
 
 async def test_a_bad_file_changes_nothing_and_lists_every_problem(running: Reloading) -> None:
     service = running.service
-    before = (service.config, dict(service.sources), service.parts.tiers)
+    before = (service.config, dict(service.readers), service.parts.tiers)
 
     outcome = await running.change("mode: enforce", "mode: perhaps\nsurplus: 1")
 
     assert not outcome.ok
     assert len(outcome.problems) == 2
-    assert (service.config, dict(service.sources), service.parts.tiers) == before
+    assert (service.config, dict(service.readers), service.parts.tiers) == before
     assert "fusewire_config_last_reload_successful 0.0" in running.page
     assert service.parts.last_reload == outcome
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import httpx2
 import pytest
 
-from collector.sources.polling import Source
+from collector.sources.protocols import Source
 from detectors.records import Absence, Reading
 from detectors.signals import READING_SIGNALS, SIGNALS, Kind
 from tests.collector.sources.reading_pages import body

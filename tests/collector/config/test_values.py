@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
 from collector.config.problems import dotted, nearest, shown
-from collector.config.values import (
+from collector.values import (
     Listen,
     base_url,
     duration_seconds,

@@ -11,11 +11,11 @@ import httpx2
 import pytest
 
 from collector.sources import scrape
+from collector.sources.engines import ENGINES
 from collector.sources.fetch import Outcome
-from collector.sources.scrape import LARGE_BYTES, ScrapeSource, ScrapeTarget, metrics_url
+from collector.sources.scrape import LARGE_BYTES, ScrapeSource, ScrapeTarget, metrics_url, offered
 from collector.sources.translate import Translation
 from detectors.records import Absence, Reading
-from detectors.signals import READING_SIGNALS
 from tests.collector.busy_threads import busy_threads, turns
 from tests.collector.sources.reading_pages import body
 from tests.collector.sources.servers import (
@@ -171,7 +171,7 @@ async def test_trouble_of_the_target_is_a_reading_with_a_problem(
     assert words in reading.problem
     assert reading.values["up"] == 0.0
     assert set(reading.absent.values()) == {Absence.SCRAPE_FAILED}
-    assert len(reading.absent) == len(READING_SIGNALS) - 2
+    assert set(reading.absent) == offered(ENGINES)
     assert source.stats().outcomes == {outcome: 1}
 
 

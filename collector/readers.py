@@ -1,0 +1,100 @@
+"""What is read: every target and neighbour of a configuration, as sources with their schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from alerts.breaker.records import Key
+from collector.config import Config
+from collector.config.models import TargetConfig, TierConfig
+from collector.setups import scrape_target
+from collector.sources.fetch import FetchLimits
+from collector.sources.joined import Companion, JoinedSource
+from collector.sources.protocols import Place, Source, Tools
+from collector.sources.scrape import ScrapeSource
+from collector.sources.settings import NeighbourConfig
+from detectors import reading_detectors
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """All that decides how something is read: its reader is kept over reloads while it is equal."""
+
+    settings: TargetConfig | NeighbourConfig
+    interval_seconds: float
+    timeout_seconds: float
+    wanted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A source, how often it is read, and the companions that are read beside it."""
+
+    plan: ReadPlan
+    source: Source
+    joined: JoinedSource | None = None
+
+    @property
+    def companions(self) -> tuple[Companion, ...]:
+        return self.joined.companions if self.joined else ()
+
+
+def readers_of(config: Config, known: Mapping[Key, Reader], tools: Tools) -> dict[Key, Reader]:
+    """Return a reader for everything the configuration names.
+
+    Args:
+        config: What is to be read.
+        known: The readers in use; one whose plan has not changed is kept, its counters and all.
+        tools: What new sources are built with.
+    """
+    found: dict[Key, Reader] = {}
+    for name, tier in config.tiers.items():
+        wanted = _wanted(tier)
+        for target in tier.targets:
+            key = Key(name, target.id)
+            plan = ReadPlan(target, config.scrape_interval, tools.timeout_seconds, wanted)
+            found[key] = _kept(known, key, plan) or _target_reader(key, plan, target, tools)
+        for neighbour, settings in tier.neighbours.items():
+            key = Key(name, neighbour)
+            plan = ReadPlan(settings, settings.interval, tools.timeout_seconds)
+            place = Place(name, neighbour, neighbour=True)
+            found[key] = _kept(known, key, plan) or Reader(plan, settings.build(place, tools))
+    return found
+
+
+def keys_of(config: Config) -> set[Key]:
+    """Return the keys of everything that is read: targets and neighbours of every tier."""
+    return {
+        Key(name, read)
+        for name, tier in config.tiers.items()
+        for read in (*(target.id for target in tier.targets), *tier.neighbours)
+    }
+
+
+def _wanted(tier: TierConfig) -> frozenset[str]:
+    """Return the signals that the tier's detectors read."""
+    signals = [detector.signals for detector in reading_detectors(tier.detectors)]
+    return frozenset().union(*signals)
+
+
+def _kept(known: Mapping[Key, Reader], key: Key, plan: ReadPlan) -> Reader | None:
+    reader = known.get(key)
+    return reader if reader is not None and reader.plan == plan else None
+
+
+def _target_reader(key: Key, plan: ReadPlan, target: TargetConfig, tools: Tools) -> Reader:
+    main = ScrapeSource(
+        scrape_target(key.tier, target),
+        client=tools.client,
+        now=tools.now,
+        monotonic=tools.monotonic,
+        limits=FetchLimits(timeout_seconds=plan.timeout_seconds),
+        wanted=plan.wanted,
+    )
+    place = Place(key.tier, target.id, str(target.url))
+    companions = [
+        Companion(settings.build(place, tools), settings.interval) for settings in target.sources
+    ]
+    joined = JoinedSource(main, companions, monotonic=tools.monotonic)
+    return Reader(plan, joined, joined)

@@ -1,0 +1,147 @@
+"""One target, several sources: what is known of it beside its engine's page joins each scrape.
+
+A target's other sources (its GPUs, its allocator, its container, its logs) are read on schedules of
+their own. Their newest values join the next scrape of the engine's page, so that a detector sees
+one reading a scrape with everything in it, and an evaluation stays a completed scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from collector.sources.protocols import ScrapeStats, Source
+from detectors.records import Absence, Reading
+
+LIMITS: Final = frozenset({"request_slots", "kv_cache_capacity_tokens", "batch_token_budget"})
+_OWN: Final = frozenset({"up", "scrape_seconds"})
+STALE_INTERVALS: Final = 3.0  # reads missed before a value is no longer said
+
+
+class MainSource(Source, Protocol):
+    """The source whose scrapes are the evaluations of a target."""
+
+    def learn(self, limits: Mapping[str, float]) -> None:
+        """Take limits that another source of the target found."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """Another source of the same target, and how often it is read."""
+
+    source: Source
+    interval_seconds: float
+
+
+class JoinedSource:
+    """A target's engine page together with the newest reading of each of its companions."""
+
+    def __init__(
+        self,
+        main: MainSource,
+        companions: Sequence[Companion],
+        *,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.name = main.name
+        self.companions = tuple(companions)
+        self._main = main
+        self._monotonic = monotonic
+        self._newest: dict[str, Reading] = {}
+        self._unsaid: dict[str, Reading] = {}  # whose changes no scrape has carried yet
+        self._stale = {
+            it.source.name: STALE_INTERVALS * it.interval_seconds for it in self.companions
+        }
+
+    async def read(self) -> Reading:
+        """Scrape the engine's page, and join what the companions know."""
+        reading = await self._main.read()
+        for companion in self.companions:
+            notice = getattr(companion.source, "notice", None)
+            if notice is not None:  # asks the server once a restart
+                notice(reading)
+        return self._join(reading)
+
+    async def keep(self, reading: Reading) -> None:
+        """Take a companion's reading; it is said with the next scrape."""
+        name = f"{reading.source}:{reading.tier}/{reading.target}"
+        before = self._unsaid.get(name)
+        noticed = (*before.noticed, *reading.noticed) if before else reading.noticed
+        reading = replace(reading, noticed=noticed, restarted=False)
+        self._newest[name] = self._unsaid[name] = reading
+        limits = {it: value for it, value in reading.values.items() if it in LIMITS}
+        if limits:
+            self._main.learn(limits)
+
+    def stats(self) -> ScrapeStats:
+        return self._main.stats()
+
+    async def close(self) -> None:
+        await self._main.close()
+        for companion in self.companions:
+            await companion.source.close()
+
+    def _join(self, main: Reading) -> Reading:
+        whole = _Whole(main)
+        moment = self._monotonic()
+        for name, reading in self._newest.items():
+            if name in self._unsaid:
+                whole.noticed += self._unsaid.pop(name).noticed
+            age = reading.age_seconds + moment - reading.monotonic_seconds
+            if age > self._stale.get(name, STALE_INTERVALS):
+                whole.miss(reading)
+            else:
+                whole.add(reading, age + main.age_seconds)
+        return whole.reading()
+
+
+class _Whole:
+    """A reading that others are added to; what it says itself is never overruled."""
+
+    def __init__(self, main: Reading) -> None:
+        self._main = main
+        self._values, self._parts = dict(main.values), dict(main.parts)
+        self._histograms, self._absent = dict(main.histograms), dict(main.absent)
+        self._ages = dict(main.ages)
+        self._findings, self._processes = list(main.findings), list(main.processes)
+        self.noticed = list(main.noticed)
+
+    def add(self, reading: Reading, age: float) -> None:
+        """Add what `reading`, `age` seconds old, knows beyond what is known."""
+        self._findings += reading.findings
+        self._processes += reading.processes
+        for signal in self._new(reading):
+            if signal in reading.absent:
+                self._absent[signal] = reading.absent[signal]
+                continue
+            self._absent.pop(signal, None)
+            self._ages[signal] = age
+            if signal in reading.histograms:
+                self._histograms[signal] = reading.histograms[signal]
+                continue
+            self._values[signal] = reading.values[signal]
+            if signal in reading.parts:
+                self._parts[signal] = reading.parts[signal]
+
+    def miss(self, reading: Reading) -> None:
+        """Say of what `reading` told that nobody has told it lately."""
+        for signal in self._new(reading):
+            self._absent[signal] = Absence.STALE
+
+    def _new(self, reading: Reading) -> frozenset[str]:
+        return reading.known - _OWN - self._values.keys() - self._histograms.keys()
+
+    def reading(self) -> Reading:
+        return replace(
+            self._main,
+            values=self._values,
+            parts=self._parts,
+            histograms=self._histograms,
+            absent=self._absent,
+            ages=self._ages,
+            findings=tuple(self._findings),
+            noticed=tuple(self.noticed),
+            processes=tuple(self._processes),
+        )
