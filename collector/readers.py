@@ -15,6 +15,7 @@ from collector.sources.protocols import Place, Source, Tools
 from collector.sources.scrape import ScrapeSource
 from collector.sources.settings import NeighbourConfig
 from detectors import reading_detectors
+from detectors.signals import NEIGHBOUR_SIGNALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,9 @@ def keys_of(config: Config) -> set[Key]:
 
 
 def _wanted(tier: TierConfig) -> frozenset[str]:
-    """Return the signals that the tier's detectors read."""
+    """Return the signals that the tier's detectors read of its targets."""
     signals = [detector.signals for detector in reading_detectors(tier.detectors)]
-    return frozenset().union(*signals)
+    return frozenset().union(*signals) - NEIGHBOUR_SIGNALS
 
 
 def _kept(known: Mapping[Key, Reader], key: Key, plan: ReadPlan) -> Reader | None:

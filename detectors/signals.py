@@ -251,6 +251,11 @@ REQUEST_SIGNALS: tuple[Signal, ...] = tuple(row for row in _ROWS if row.kind is 
 READING_SIGNALS: tuple[Signal, ...] = tuple(row for row in _ROWS if row.kind is not Kind.REQUEST)
 
 
+NEIGHBOUR_SIGNALS: frozenset[str] = frozenset(  # never of an engine: of clients, brokers, stores
+    row.name for row in READING_SIGNALS if row.name.startswith(("client_", "vector_"))
+)
+
+
 def request_signal(name: str) -> Signal:
     """Return the request signal `name`.
 

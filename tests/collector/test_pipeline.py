@@ -10,7 +10,7 @@ import pytest
 from collector.health import Health
 from collector.pipeline import Pipeline
 from collector.state import State
-from detectors.records import Level, Panel, Reading, Verdict
+from detectors.records import Absence, Level, Panel, Reading, Verdict
 from tests.builders import START, a_batch, a_reading
 
 
@@ -114,3 +114,17 @@ async def test_generations_are_judged_when_their_tick_closes() -> None:
     assert [tick.requests for tick in ticks] == [1]
     assert good.taken == verdicts
     assert [verdict.stream.signal for verdict in verdicts] == ["prompt_tokens"]
+
+
+@pytest.mark.anyio
+async def test_a_detector_is_not_asked_about_a_reading_that_does_not_speak_of_its_signals() -> None:
+    pipeline = a_pipeline(Health(), Recording("kept"))
+    pipeline.use({"chat": [Counting("running")]}, {})
+
+    of_a_client = await pipeline.take_reading(a_reading({"client_queue_size": 3.0}))
+    without_value = await pipeline.take_reading(
+        a_reading(absent={"requests_running": Absence.NO_FAMILY})
+    )
+
+    assert of_a_client == []
+    assert [verdict.detector for verdict in without_value] == ["running"]

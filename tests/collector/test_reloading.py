@@ -206,3 +206,49 @@ async def test_a_tier_that_becomes_a_shadow_has_no_breaker_on_the_page(running: 
     assert outcome.ok, outcome.problems
     assert 'fusewire_breaker_state{target="",tier="code"}' not in running.page
     assert 'fusewire_admit_ratio{target="",tier="code"}' not in running.page
+
+
+NEIGHBOUR = """    neighbours:
+      batch: {kind: page, url: "http://127.0.0.1:14", signals: {client_queue_size: depth}}
+"""
+
+
+async def test_a_neighbour_comes_and_goes_with_the_file(running: Reloading) -> None:
+    key = Key("chat", "batch")
+
+    came = await running.change("  code:\n", NEIGHBOUR + "  code:\n")
+    there = key in running.service.readers
+    reading = replace(
+        a_reading({"up": 1.0, "client_queue_size": 3.0}, target="batch"),
+        at=running.service.parts.now(),
+        neighbour=True,
+    )
+    await running.service.pipeline.take_reading(reading)
+    shown = 'fusewire_client_queue_size{target="batch",tier="chat"} 3.0' in running.page
+    breakers = set(running.service.parts.controller.breakers)
+    gone = await running.change(NEIGHBOUR, "")
+
+    assert came.ok, came.problems
+    assert there
+    assert shown
+    assert key not in breakers
+    assert gone.ok, gone.problems
+    assert key not in running.service.readers
+    assert 'target="batch"' not in running.page
+
+
+async def test_a_target_whose_sources_change_is_read_anew_and_the_others_are_not(
+    running: Reloading,
+) -> None:
+    kept = running.service.readers[Key("chat", "b")]
+    source = "{kind: page, url: 'http://127.0.0.1:15', signals: {memory_rss_bytes: rss}}"
+
+    outcome = await running.change(
+        'id: a, url: "http://127.0.0.1:11"',
+        f'id: a, url: "http://127.0.0.1:11", sources: [{source}]',
+    )
+
+    assert outcome.ok, outcome.problems
+    companions = running.service.readers[Key("chat", "a")].companions
+    assert [it.source.name for it in companions] == ["page:chat/a"]
+    assert running.service.readers[Key("chat", "b")] is kept
