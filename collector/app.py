@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -23,7 +24,7 @@ from collector.config import Config, ConfigError, load
 from collector.health import Health
 from collector.logs import set_up_logs
 from collector.parts import Parts, Reloaded
-from collector.reloading import reload
+from collector.reloading import rediscover, reload
 from collector.service import Service
 from collector.status import status_view
 from collector.store import audit
@@ -165,12 +166,10 @@ def _let_stop(server: uvicorn.Server, controller: Controller) -> None:
 
 def _let_reload(service: Service, config_path: Path) -> None:
     """Reload on SIGHUP and on `POST /-/reload`, one at a time."""
-    turn = asyncio.Lock()
     running: set[asyncio.Task[Reloaded]] = set()
 
     async def once() -> Reloaded:
-        async with turn:
-            return await reload(service, config_path, os.environ)
+        return await reload(service, config_path, os.environ)
 
     def on_hangup() -> None:
         task = asyncio.ensure_future(once())
@@ -178,4 +177,5 @@ def _let_reload(service: Service, config_path: Path) -> None:
         task.add_done_callback(running.discard)
 
     service.parts.reload = once
+    service.reconfigure = partial(rediscover, service)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)

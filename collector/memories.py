@@ -29,6 +29,22 @@ _POLICY = "policy"
 _POSITION = "position:"
 
 
+def saved_positions(path: Path) -> dict[str, bytes]:
+    """Return what a snapshot holds beside memories, however old: positions in files, targets found.
+
+    The names are those that were given to `Memories.write`.
+    """
+    try:
+        sections = snapshot.read(path).sections if path.exists() else {}
+    except SnapshotError:
+        return {}  # `Memories.read` logs it
+    return {
+        name.removeprefix(_POSITION): data
+        for name, data in sections.items()
+        if name.startswith(_POSITION)
+    }
+
+
 class Memories:
     """Writes and reads the snapshot of a process."""
 
@@ -58,7 +74,7 @@ class Memories:
         }
 
     async def write(self, alerts: PolicyMemory, positions: Mapping[str, bytes]) -> None:
-        """Write every memory, in a thread; `positions` are those of followed files, by path.
+        """Write every memory, in a thread; `positions` are what `saved_positions` returns.
 
         Raises:
             SnapshotError: If the file cannot be written.
@@ -76,18 +92,6 @@ class Memories:
                 await asyncio.sleep(0)
         await asyncio.to_thread(snapshot.write, self._path, sections, self._now())
         self.written_monotonic = self._monotonic()
-
-    def positions(self) -> dict[str, bytes]:
-        """Return the saved positions of followed files, by path, however old."""
-        try:
-            sections = snapshot.read(self._path).sections if self._path.exists() else {}
-        except SnapshotError:
-            return {}  # `read` logs it
-        return {
-            name.removeprefix(_POSITION): data
-            for name, data in sections.items()
-            if name.startswith(_POSITION)
-        }
 
     def last_written(self) -> datetime | None:
         """Return when the snapshot was written, however old; None if there is none to be read."""

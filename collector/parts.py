@@ -10,6 +10,7 @@ from alerts.breaker.controller import Controller
 from collector.access import Access
 from collector.baselines import BaselineKeeper
 from collector.ingest.intake import Intake
+from collector.remarks import LogRemarks
 from collector.state import State
 from collector.store import Store
 from collector.verdicts import NewestVerdicts
@@ -26,6 +27,7 @@ class TierFacts:
     targets: Mapping[str, str]
     segments: tuple[str, ...]
     baseline_requests: int
+    neighbours: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Parts:
     store: Store
     keeper: BaselineKeeper
     newest: NewestVerdicts
+    remarks: LogRemarks
     now: Callable[[], datetime]
     last_reload: Reloaded
     missing: list[str] = field(default_factory=list)  # what keeps the service from being ready

@@ -12,12 +12,14 @@ from alerts import policy
 from alerts.breaker.records import Key
 from alerts.policy import PolicyMemory
 from collector.config import Config, ConfigError, load
+from collector.config.discovered import with_targets
+from collector.finding import Finder, targets_found
 from collector.gauges import show_reload
 from collector.parts import Reloaded
 from collector.readers import keys_of
 from collector.service import Service
 from collector.setups import checked, routes, tier_facts, tier_setups
-from collector.wiring import adopt
+from collector.wiring import adopt, find_anew
 from detectors.records import Scope
 from exporters.catalog import (
     ADMIT_RATIO,
@@ -33,23 +35,56 @@ FIXED = ("listen", "store", "snapshot", "controller", "tick", "ingest", "series_
 
 async def reload(service: Service, path: Path, environ: Mapping[str, str]) -> Reloaded:
     """Read the configuration anew and swap it in; nothing changes if it has a problem."""
-    old = service.config
     try:
-        config = await asyncio.to_thread(load, path, environ)
-        problems = fixed_changes(old, config)
-        access, endpoints = checked(config)
+        written = await asyncio.to_thread(load, path, environ)
+        problems = fixed_changes(service.written, written)
+        access, endpoints = checked(written)
     except ConfigError as error:
         return _refused(service, tuple(str(problem) for problem in error.problems))
     if problems:
         return _refused(service, problems)
-    parts, readers = service.parts, service.readers
+    async with service.turn:
+        before, parts = service.finding, service.parts
+        await _apply(service, find_anew(service, written))
+        parts.access = access
+        parts.deny_status = written.admit.deny_status
+        service.worker.update_endpoints(endpoints)
+        await _look_anew(service, before)
+    outcome = Reloaded(ok=True, at=parts.now())
+    parts.last_reload = outcome
+    show_reload(parts.page, outcome)
+    _LOG.info("configuration reloaded", extra={"targets": len(service.readers)})
+    return outcome
+
+
+async def rediscover(service: Service) -> None:
+    """Read the targets that are found now, and no others beside those of the file."""
+    async with service.turn:
+        found = targets_found(service.written, service.finding)
+        config = with_targets(service.written, found)
+        if config != service.config:
+            await _apply(service, config)
+
+
+async def _look_anew(service: Service, before: Mapping[tuple[str, int], Finder]) -> None:
+    """Let discoveries that are not configured any more end."""
+    if service.started:
+        service.keep_looking()
+    for place, finder in before.items():
+        if service.finding.get(place) is not finder:
+            service.health.forget(finder.name)
+            _remove_part(service, finder.name)
+            with service.health.watch(f"close:{finder.name}"):
+                await finder.discovery.close()
+
+
+async def _apply(service: Service, config: Config) -> None:
+    """Swap in a configuration: breakers, sources, and what is shown of what is gone."""
+    old, parts, readers = service.config, service.parts, service.readers
     await parts.controller.update_tiers(tier_setups(config), routes(config))
     await service.stop_polling(_to_stop(service, old, config))
     adopt(service, config)
-    parts.access = access
     parts.tiers = tier_facts(config)
-    parts.deny_status = config.admit.deny_status
-    service.worker.update_endpoints(endpoints)
     changed = [key for key, old_one in readers.items() if service.readers.get(key) != old_one]
     await service.stop_polling(changed)
     for key in changed:  # a source that was made anew counts anew: its old series end here
@@ -57,12 +92,8 @@ async def reload(service: Service, path: Path, environ: Mapping[str, str]) -> Re
         with service.health.watch(f"close:{readers[key].source.name}"):
             await readers[key].source.close()
     await _forget(service, old, config)
-    service.poll_sources()
-    outcome = Reloaded(ok=True, at=parts.now())
-    parts.last_reload = outcome
-    show_reload(parts.page, outcome)
-    _LOG.info("configuration reloaded", extra={"targets": len(service.readers)})
-    return outcome
+    if service.started:
+        service.poll_sources()
 
 
 def fixed_changes(old: Config, new: Config) -> tuple[str, ...]:
@@ -119,6 +150,7 @@ async def _forget_target(service: Service, key: Key) -> None:
         lambda stream: stream.tier == key.tier and str(stream.scope) == f"target:{key.target}"
     )
     parts.page.forget(tier=key.tier, target=key.target)
+    parts.remarks.forget(key.tier, key.target)
     await service.alerts.edit(partial(policy.forget, tier=key.tier, target=key.target))
 
 
@@ -144,6 +176,7 @@ async def _forget_detector(service: Service, tier: str, name: str) -> None:
 async def _forget_tier(service: Service, tier: str) -> None:
     parts = service.parts
     parts.state.forget_tier(tier)
+    parts.remarks.forget(tier)
     parts.newest.forget(lambda stream: stream.tier == tier)
     for metric in CATALOG.values():
         if "tier" in metric.labels:

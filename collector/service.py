@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from random import Random
 
 import httpx2
@@ -15,8 +16,11 @@ from alerts.alertmanager import Pusher
 from alerts.breaker.records import Key
 from alerts.delivery.worker import DeliveryWorker
 from alerts.policy import Change
+from collector import source_memories
 from collector.actions import KeepHistory, RaiseAlerts
+from collector.annotating import KeepAnnotations
 from collector.config import Config
+from collector.finding import Finder, keep_looking, saved
 from collector.following import Following, save_position
 from collector.gauges import (
     Dropped,
@@ -32,7 +36,6 @@ from collector.memories import Memories
 from collector.parts import Parts
 from collector.pipeline import Pipeline
 from collector.readers import Reader
-from collector.sources.joined import JoinedSource
 from collector.sources.polling import Schedule, poll
 from collector.sources.protocols import Source
 from collector.store import ticks
@@ -67,16 +70,26 @@ class Clients:
             await client.aclose()
 
 
+async def _no_reconfigure() -> None:
+    msg = "targets were found before the service was connected"
+    raise RuntimeError(msg)
+
+
 @dataclass(slots=True)
 class Service:
-    """Everything that runs. Fields that a reload replaces are replaced between two awaits."""
+    """Everything that runs. Fields that a reload replaces are replaced between two awaits.
+
+    `written` is the configuration as in its file, `config` the same with discovered targets.
+    """
 
     config: Config
+    written: Config
     parts: Parts
     pipeline: Pipeline
     health: Health
     history: KeepHistory
     alerts: RaiseAlerts
+    annotations: KeepAnnotations
     worker: DeliveryWorker
     memories: Memories
     lock: ControllerLock
@@ -87,12 +100,18 @@ class Service:
     on_lost_lock: Callable[[], None]
     pusher: Pusher | None = None
     readers: Mapping[Key, Reader] = field(default_factory=dict)
+    finding: Mapping[tuple[str, int], Finder] = field(default_factory=dict)
+    reconfigure: Callable[[], Awaitable[object]] = _no_reconfigure
     followings: tuple[Following, ...] = ()
     unstored: list[Tick] = field(default_factory=list)
     started: bool = False
+    turn: asyncio.Lock = field(
+        default_factory=asyncio.Lock
+    )  # one change of configuration at a time
     _pushed_at: float = 0.0
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _polls: dict[Key, list[asyncio.Task[None]]] = field(default_factory=dict)
+    _looking: dict[tuple[str, int], tuple[Finder, asyncio.Task[None]]] = field(default_factory=dict)
 
     async def start(self) -> None:
         """Load what is kept, then start every loop.
@@ -103,6 +122,7 @@ class Service:
         """
         await self.parts.intake.start()
         await self.history.start()
+        await self.annotations.start()
         await self.parts.keeper.start()
         before = self.memories.last_written()
         self.alerts.memory = self.memories.read()
@@ -117,6 +137,7 @@ class Service:
         for following in self.followings:
             self._run(keep_running(f"file:{following.name}", following.run, health=self.health))
         self.poll_sources()
+        self.keep_looking()
         self.parts.missing.clear()
         _LOG.info("service started", extra={"targets": len(self.readers)})
 
@@ -138,15 +159,21 @@ class Service:
         for key, reader in self.readers.items():
             if key not in self._polls:
                 self._polls[key] = [self._polling(reader.source, reader.plan.interval_seconds)]
-                self._polls[key] += [
-                    self._polling(it.source, it.interval_seconds, reader.joined)
-                    for it in reader.companions
-                ]
+                if reader.joined is not None:
+                    self._polls[key] += [
+                        self._polling(
+                            it.source, it.interval_seconds, partial(reader.joined.keep, n)
+                        )
+                        for n, it in enumerate(reader.companions)
+                    ]
 
     def _polling(
-        self, source: Source, interval_seconds: float, joined: JoinedSource | None = None
+        self,
+        source: Source,
+        interval_seconds: float,
+        keep: Callable[[Reading], Awaitable[object]] | None = None,
     ) -> asyncio.Task[None]:
-        handle = joined.keep if joined else self.take_reading
+        handle = keep or self.take_reading
 
         async def work() -> None:
             schedule = Schedule.jittered(interval_seconds, SCRAPE_JITTER, self.rng)
@@ -154,10 +181,28 @@ class Service:
 
         return asyncio.create_task(keep_running(source.name, work, health=self.health))
 
+    def keep_looking(self) -> None:
+        """Look for targets with every finder that does not look yet, and stop the others."""
+        for place, (finder, task) in list(self._looking.items()):
+            if self.finding.get(place) is not finder:
+                task.cancel()
+                del self._looking[place]
+        for place, finder in self.finding.items():
+            if place not in self._looking:
+                work = partial(
+                    keep_looking,
+                    finder,
+                    self.reconfigure,
+                    health=self.health,
+                    monotonic=self.monotonic,
+                )
+                running = keep_running(finder.name, work, health=self.health)
+                self._looking[place] = (finder, asyncio.create_task(running))
+
     async def take_reading(self, reading: Reading) -> None:
         """Judge one completed scrape; nothing that goes wrong ends the polling of its target."""
         with self.health.watch("pipeline"):
-            await self.pipeline.take_reading(reading)
+            await self.pipeline.take_reading(self.annotations.with_findings(reading))
 
     async def stop_polling(self, keys: Iterable[Key]) -> None:
         """Stop polling these targets; what is being judged of them ends first."""
@@ -183,6 +228,8 @@ class Service:
             await self._store_ticks()
         with self.health.watch("store:history"):
             await self.history.flush()
+        with self.health.watch("store:annotations"):
+            await self.annotations.flush()
         with self.health.watch("baselines"):
             await self.parts.keeper.look()
         with self.health.watch("gauges"):
@@ -203,6 +250,7 @@ class Service:
                 worker_deaths=self.parts.intake.deaths,
                 history=self.history.dropped,
                 memory=self.parts.newest.dropped,
+                annotations=self.annotations.dropped,
                 alert_streams=self.alerts.memory.dropped,
             ),
         )
@@ -268,7 +316,12 @@ class Service:
             for following in self.followings
             if following.follower.position is not None
         }
-        await self.memories.write(self.alerts.memory, positions)
+        kept = {**positions, **saved(self.finding), **source_memories.saved(self.companions())}
+        await self.memories.write(self.alerts.memory, kept)
+
+    def companions(self) -> list[Source]:
+        """Return every source that is read beside a target's own page."""
+        return [it.source for reader in self.readers.values() for it in reader.companions]
 
     async def sweep(self) -> None:
         """Enforce retention."""
@@ -279,6 +332,7 @@ class Service:
             verdicts=kept.verdicts,
             transitions=kept.transitions,
             deliveries=kept.deliveries,
+            annotations=kept.annotations,
         )
         await sweep(self.parts.store, ages, now=self.parts.now())
 
@@ -301,16 +355,22 @@ class Service:
     async def stop(self) -> None:
         """End the loops, write what is in memory, close everything."""
         self.parts.controller.close()
-        running = [*self._tasks, *(it for polls in self._polls.values() for it in polls)]
+        looking = [task for _, task in self._looking.values()]
+        running = [*looking, *self._tasks, *(it for polls in self._polls.values() for it in polls)]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         if self.started:  # a start that failed has nothing that a snapshot should hold
             with self.health.watch("stop"):
                 await self.close_tick()
+            with self.health.watch("store:annotations"):
+                await self.annotations.flush(final=True)
             with self.health.watch("snapshot"):
                 await self.write_snapshot()
         await self.parts.intake.close()
+        for finder in self.finding.values():
+            with self.health.watch(f"close:{finder.name}"):
+                await finder.discovery.close()
         for reader in self.readers.values():
             with self.health.watch(f"close:{reader.source.name}"):
                 await reader.source.close()

@@ -17,6 +17,7 @@ from collector.access import Access, read_access
 from collector.config import Config, ConfigError, Problem
 from collector.config.models import TargetConfig
 from collector.parts import TierFacts
+from collector.sources.credentials import headers_for
 from collector.sources.scrape import ScrapeTarget
 from collector.store.session import database_file, parse_url
 from detectors import reading_detectors, tick_detectors
@@ -32,6 +33,7 @@ def tier_facts(config: Config) -> dict[str, TierFacts]:
             targets={target.id: str(target.url) for target in tier.targets},
             segments=tier.segments,
             baseline_requests=tier.baseline.requests,
+            neighbours=tuple(tier.neighbours),
         )
         for name, tier in config.tiers.items()
     }
@@ -51,6 +53,15 @@ def tier_setups(config: Config) -> dict[str, TierSetup]:
     }
 
 
+def shadows_of(config: Config) -> dict[str, list[str]]:
+    """Return the shadow tiers of every production tier that has some."""
+    found: dict[str, list[str]] = {}
+    for name, tier in config.tiers.items():
+        if tier.shadow_of is not None:
+            found.setdefault(tier.shadow_of, []).append(name)
+    return found
+
+
 def routes(config: Config) -> tuple[Route, ...]:
     """Return the endpoints that are told of breaker changes."""
     return tuple(Route(name, webhook.tiers) for name, webhook in config.webhooks.items())
@@ -66,7 +77,13 @@ def scrape_target(tier: str, target: TargetConfig) -> ScrapeTarget:
         request_slots=target.request_slots,
         kv_cache_capacity_tokens=target.kv_cache_capacity_tokens,
         batch_token_budget=target.batch_token_budget,
+        headers=headers_of(target),
     )
+
+
+def headers_of(target: TargetConfig) -> Mapping[str, str]:
+    """Return what is sent with every request to a target, read from its files each time."""
+    return headers_for(str(target.url), target.credentials, insecure_http=target.insecure_http)
 
 
 def endpoints(config: Config) -> dict[str, Endpoint]:

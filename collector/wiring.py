@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random, SystemRandom
+from types import MappingProxyType
 
 import httpx2
 
@@ -19,32 +20,41 @@ from alerts.delivery.egress import resolve_by_system
 from alerts.delivery.endpoint import Endpoint
 from alerts.delivery.worker import DeliveryWorker, a_client
 from alerts.policy import PolicySettings
+from collector import source_memories
 from collector.access import Access
 from collector.actions import KeepHistory, RaiseAlerts, ShowMetrics, TellBreakers
+from collector.annotating import KeepAnnotations
 from collector.api.ingest import defaults_of
 from collector.baselines import BaselineKeeper
 from collector.config import Config, FollowConfig
+from collector.config.discovered import with_targets
+from collector.discovery.found import Finders
+from collector.finding import finders_of, targets_found
 from collector.following import Following, load_position
 from collector.gauges import show_build, show_condition, show_entry, show_reload
 from collector.health import Health
-from collector.ingest.follower import Follower, Position
+from collector.ingest.follower import Follower
 from collector.ingest.intake import Intake
 from collector.ingest.records import Limits
+from collector.ingest.rotated import Position
 from collector.loops import LoopLag
-from collector.memories import Memories
+from collector.memories import Memories, saved_positions
 from collector.parts import Parts, Reloaded
 from collector.pipeline import Pipeline
 from collector.readers import readers_of
+from collector.remarks import LogRemarks
 from collector.service import Clients, Service
 from collector.setups import (
     checked,
     detectors_by_tier,
     routes,
+    shadows_of,
     snapshot_path,
     tier_facts,
     tier_setups,
     without_user,
 )
+from collector.sources.connections import KeptConnections
 from collector.sources.protocols import Tools
 from collector.state import Lane, State
 from collector.store import Store, ticks
@@ -138,36 +148,52 @@ class Opened:
     endpoints: Mapping[str, Endpoint]
 
 
-def _connect(config: Config, outside: Outside, opened: Opened) -> Service:
-    page = MetricsPage(monotonic=time.monotonic, series_limit=config.series_limit)
+def _connect(written: Config, outside: Outside, opened: Opened) -> Service:
+    positions = saved_positions(snapshot_path(written))
+    page = MetricsPage(monotonic=time.monotonic, series_limit=written.series_limit)
     health = Health(on_change=lambda part, condition: show_condition(page, part, condition))
     clients = Clients(
         scrape=httpx2.AsyncClient(
-            trust_env=False, limits=httpx2.Limits(max_connections=SCRAPE_CONNECTIONS)
+            trust_env=False,
+            transport=KeptConnections(monotonic=time.monotonic, most=SCRAPE_CONNECTIONS),
         ),
         webhook=a_client(),
         alertmanager=httpx2.AsyncClient(trust_env=False),
     )
+    finding = finders_of(written, {}, positions, _finders(clients))
+    config = with_targets(written, targets_found(written, finding))
     worker = _worker(config, opened, clients)
     parts = _parts(config, opened, page, worker, health)
     alerts = RaiseAlerts(
         page=page, now=utc_now, monotonic=time.monotonic, settings=PolicySettings()
     )
     history = KeepHistory(opened.store, Thinning(), now=utc_now)
+    annotations = KeepAnnotations(opened.store, now=utc_now)
     pipeline = Pipeline(
         state=parts.state,
-        actions=(TellBreakers(parts.controller), parts.newest, ShowMetrics(page), alerts, history),
+        actions=(
+            TellBreakers(parts.controller),
+            parts.newest,
+            ShowMetrics(page),
+            alerts,
+            history,
+            annotations,
+            parts.remarks,
+        ),
         health=health,
     )
     parts.take_batch = pipeline.take_batch
     memories = Memories(snapshot_path(config), parts.state, now=utc_now, monotonic=time.monotonic)
     service = Service(
         config=config,
+        written=written,
+        finding=finding,
         parts=parts,
         pipeline=pipeline,
         health=health,
         history=history,
         alerts=alerts,
+        annotations=annotations,
         worker=worker,
         memories=memories,
         lock=opened.lock,
@@ -177,17 +203,22 @@ def _connect(config: Config, outside: Outside, opened: Opened) -> Service:
         rng=Random(),  # noqa: S311  # spreads scrapes, guards nothing
         on_lost_lock=outside.on_lost_lock,
     )
-    adopt(service, config)
+    adopt(service, config, positions)
     service.followings = tuple(
-        _following(service, follow, memories.positions()) for follow in config.ingest.files
+        _following(service, follow, positions) for follow in config.ingest.files
     )
     show_build(page)
     show_reload(page, parts.last_reload)
     return service
 
 
-def adopt(service: Service, config: Config) -> None:
-    """Give the service what a configuration may change while it runs: detectors, sources, push."""
+def adopt(
+    service: Service, config: Config, kept: Mapping[str, bytes] = MappingProxyType({})
+) -> None:
+    """Give the service what a configuration may change while it runs: detectors, sources, push.
+
+    `kept` is what a snapshot holds, for sources that remember something over a restart.
+    """
     readings, panels = detectors_by_tier(config)
     service.config = config
     service.pipeline.use(readings, panels)
@@ -197,9 +228,23 @@ def adopt(service: Service, config: Config) -> None:
         needed={name: tier.baseline.requests for name, tier in config.tiers.items()},
     )
     tools = Tools(service.clients.scrape, utc_now, time.monotonic, config.scrape_timeout)
+    remembered = source_memories.saved(service.companions())
     service.readers = readers_of(config, service.readers, tools)
+    source_memories.restore(service.companions(), remembered or kept)
+    service.annotations.use(shadows_of(config))
     service.pusher = make_pusher(config, service.clients.alertmanager, service.parts.page)
     service.alerts.listeners = (service.pusher.note,) if service.pusher else ()
+
+
+def find_anew(service: Service, written: Config) -> Config:
+    """Take over the discoveries of a file; return its configuration with the targets known now."""
+    service.written = written
+    service.finding = finders_of(written, service.finding, {}, _finders(service.clients))
+    return with_targets(written, targets_found(written, service.finding))
+
+
+def _finders(clients: Clients) -> Finders:
+    return Finders(clients.scrape, utc_now, time.monotonic)
 
 
 def _worker(config: Config, opened: Opened, clients: Clients) -> DeliveryWorker:
@@ -254,6 +299,7 @@ def _parts(
             state=state, store=StoredBaselines(opened.store), now=utc_now, health=health
         ),
         newest=NewestVerdicts(now=utc_now),
+        remarks=LogRemarks(),
         now=utc_now,
         last_reload=Reloaded(ok=True, at=utc_now()),
         missing=["starting"],

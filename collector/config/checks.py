@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic_core import PydanticCustomError
 
 from alerts.breaker.parameters import BreakerParameters
-from collector.config import outside
+from collector.config import outside, servers
 from collector.config.document import Document, Tree
 from collector.config.problems import Place, nearest
 from collector.sources.engines import engine_names
@@ -87,6 +87,15 @@ def _target_id(target: dict[str, Tree]) -> str | None:
         except PydanticCustomError:
             return None
     return None
+
+
+def _some_targets(document: Document) -> None:
+    for name, tier in mapping(mapping(document.data).get("tiers")).items():
+        if not isinstance(tier, dict):
+            continue  # said already
+        if tier.get("targets", []) == [] and tier.get("discovery", []) == []:
+            place: Place = ("tiers", name, "targets")
+            document.report(place, "at least one target, or 'discovery'", "list the replicas' URLs")
 
 
 def _unique_targets(document: Document) -> None:
@@ -208,42 +217,35 @@ def _followed_files(document: Document) -> None:
                 )
 
 
-def _scrape_times(document: Document) -> None:
-    seconds: dict[str, float] = {}
-    for key in ("scrape_interval", "scrape_timeout"):
-        value = mapping(document.data).get(key)
-        try:
-            seconds[key] = duration_seconds(value) if isinstance(value, str) else 5.0
-        except PydanticCustomError:
-            return
-    explicit = "scrape_timeout" in mapping(document.data)
-    if explicit and seconds["scrape_timeout"] > seconds["scrape_interval"]:
-        document.report(
-            ("scrape_timeout",),
-            f"at most scrape_interval ({seconds['scrape_interval']:g}s)",
-            "shorten it, or leave it out",
-            got=document.got(("scrape_timeout",), ""),
-        )
-
-
 def _leases(document: Document) -> None:
-    """A target counts as down when no scrape of it completed for a lease: two must fit in."""
-    value = mapping(document.data).get("scrape_interval", "5s")
-    try:
-        interval = duration_seconds(value) if isinstance(value, str) else 0.0
-    except PydanticCustomError:
-        return
+    """A target counts as down when no scrape of it completed for a lease: two must fit in.
+
+    A slow scrape is not a dead target, so a scrape may outlast the interval; not the lease.
+    """
+    for key, default, words in (
+        ("scrape_interval", "5s", "two scrapes ({0:g}s apart)"),
+        ("scrape_timeout", "250ms", "two scrapes that take {0:g}s each"),
+    ):
+        value = mapping(document.data).get(key, default)
+        try:
+            seconds = duration_seconds(value) if isinstance(value, str) else 0.0
+        except PydanticCustomError:
+            continue
+        _lease_of_tiers(document, key, seconds, words.format(seconds))
+
+
+def _lease_of_tiers(document: Document, key: str, seconds: float, words: str) -> None:
     for name, tier in _tiers(document):
         breaker = mapping(tier.get("breaker"))
         lease = breaker.get("lease_seconds", BreakerParameters().lease_seconds)
-        if isinstance(lease, bool) or not isinstance(lease, int | float) or interval <= lease / 2:
+        if isinstance(lease, bool) or not isinstance(lease, int | float) or seconds <= lease / 2:
             continue
         place: Place = ("tiers", name, "breaker", "lease_seconds")
-        if "scrape_interval" in mapping(document.data):
-            place = ("scrape_interval",)
+        if key in mapping(document.data):
+            place = (key,)
         document.report(
             place,
-            f"two scrapes ({interval:g}s apart) within the lease of tier {name!r} ({lease:g}s), "
+            f"{words} within the lease of tier {name!r} ({lease:g}s), "
             "or its targets count as down between them",
             "scrape more often, or raise breaker.lease_seconds and renew_seconds",
             got=document.got(place, ""),
@@ -286,15 +288,31 @@ def _outside(document: Document) -> None:
     outside.store_folder(document, mapping(document.data).get("store"))
 
 
+def _servers(document: Document) -> None:
+    named = mapping(mapping(document.data).get("prometheus"))
+    for name, item in named.items():
+        servers.credentials(document, ("prometheus", name), mapping(item))
+        servers.certificates(document, ("prometheus", name), mapping(item))
+    for name, tier in _tiers(document):
+        targets = items(tier.get("targets"))
+        servers.same_series(document, name, targets)
+        servers.known_server(document, ("tiers", name, "template"), tier.get("template"), named)
+        for index, target in enumerate(targets):
+            place: Place = ("tiers", name, "targets", index)
+            servers.known_server(document, place, target, named)
+            servers.credentials(document, place, mapping(target))
+
+
 _RULES: tuple[Callable[[Document], None], ...] = (
+    _some_targets,
     _unique_targets,
     _shadows,
     _detector_signals,
     _webhooks,
     _followed_files,
-    _scrape_times,
     _leases,
     _tokens,
     _snapshot_folder,
     _outside,
+    _servers,
 )

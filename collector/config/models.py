@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, field_validator
 
 from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.records import Mode
+from collector.discovery.settings import DiscoveryConfig
+from collector.sources.credentials import CredentialFiles
+from collector.sources.prometheus_settings import FromPrometheusConfig, PrometheusConfig
 from collector.sources.settings import NeighbourConfig, SourceConfig
 from collector.values import (
     BaseUrl,
@@ -27,12 +30,24 @@ from collector.values import (
 )
 from detectors import DetectorConfig, default_detectors, repeated_names
 
-Engine: TypeAlias = Literal["auto", "vllm", "tgi"]
+Engine: TypeAlias = Literal[
+    "auto",
+    "vllm",
+    "tgi",
+    "sglang",
+    "trtllm",
+    "llamacpp",
+    "lorax",
+    "jetstream",
+    "triton",
+    "dynamo",
+]
 Role: TypeAlias = Literal["production", "shadow"]
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 _MIB = 1_048_576
 _LONGEST_RESEND = 300.0
+_LONGEST_SCRAPE = 15.0
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
 
@@ -42,9 +57,10 @@ def _id_of_url(data: dict[str, Any]) -> str:
     return host_port(url) if url else ""
 
 
-def _timeout_of_interval(data: dict[str, Any]) -> float:
-    interval: float = data.get("scrape_interval", 5.0)
-    return min(0.8 * interval, 10.0)
+def _timeout_of_lease(data: dict[str, Any]) -> float:
+    """Return 15 s, or what fits twice into the shortest lease: slow pages are read, not lost."""
+    tiers: Mapping[str, TierConfig] = data.get("tiers", {})
+    return min([_LONGEST_SCRAPE, *(tier.breaker.lease_seconds / 2 for tier in tiers.values())])
 
 
 class TargetConfig(BaseModel):
@@ -70,11 +86,31 @@ class TargetConfig(BaseModel):
         default=None, ge=1, description="Most tokens in a batch (TGI), if the page lacks it."
     )
     region: Name | None = Field(default=None, description="Where it runs, for guards across many.")
+    headers_file: Path | None = Field(
+        default=None,
+        description="File of headers that its server wants, lines `Name: value`; read again when "
+        "it changes.",
+    )
+    bearer_token_file: Path | None = Field(
+        default=None, description="File with a token that its server wants."
+    )
+    insecure_http: bool = Field(
+        default=False, description="Send credentials over plain http to another machine."
+    )
+    from_prometheus: FromPrometheusConfig | None = Field(
+        default=None,
+        description="Read its metrics from a server that has them, not from its own page.",
+    )
     sources: tuple[SourceConfig, ...] = Field(
         default=(),
         max_length=32,
         description="What else is read of it: its GPUs, allocator, container, logs (docs/sources).",
     )
+
+    @property
+    def credentials(self) -> CredentialFiles:
+        """The files whose content is sent with every request to it."""
+        return CredentialFiles(self.headers_file, self.bearer_token_file)
 
 
 class BaselineConfig(BaseModel):
@@ -98,7 +134,15 @@ class TierConfig(BaseModel):
     model_config = _FROZEN
 
     targets: tuple[TargetConfig, ...] = Field(
-        min_length=1, description="The replicas, each a URL or a mapping."
+        default=(), description="The replicas, each a URL or a mapping; or see `discovery`."
+    )
+    discovery: tuple[DiscoveryConfig, ...] = Field(
+        default=(), max_length=16, description="Where more targets are found (docs/discovery.md)."
+    )
+    template: Mapping[str, JsonValue] = Field(
+        default_factory=dict,
+        description="Keys of `targets[]` for every target that is found; `{host}`, `{port}`, "
+        "`{id}` and `{label:NAME}` in text are filled in.",
     )
     neighbours: Mapping[Name, NeighbourConfig] = Field(
         default_factory=dict,
@@ -240,6 +284,7 @@ class RetentionConfig(BaseModel):
     verdicts: Seconds = Field(default=35 * _DAY, description="Verdict history.")
     transitions: Seconds = Field(default=400 * _DAY, description="Audit of breaker transitions.")
     deliveries: Seconds = Field(default=7 * _DAY, description="Settled webhook deliveries.")
+    annotations: Seconds = Field(default=400 * _DAY, description="What was noticed about targets.")
 
 
 class AdmitConfig(BaseModel):
@@ -258,6 +303,11 @@ class Config(BaseModel):
     model_config = _FROZEN
 
     tiers: Mapping[Name, TierConfig] = Field(min_length=1, description="The tiers, by name.")
+    prometheus: Mapping[Name, PrometheusConfig] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Servers that targets' metrics are read from (`from_prometheus`), by name.",
+    )
     listen: ListenAddress = Field(
         default=Listen("127.0.0.1", 9731),
         description="Where the service listens; port 0 takes a free one.",
@@ -276,8 +326,9 @@ class Config(BaseModel):
     )
     scrape_interval: Seconds = Field(default=5.0, description="Time between scrapes of a target.")
     scrape_timeout: Seconds = Field(
-        default_factory=_timeout_of_interval,
-        description="Longest scrape; 0.8 of the interval, at most 10s, if not given.",
+        default_factory=_timeout_of_lease,
+        description="Longest scrape; 15s, or half of the shortest lease, if not given. It may "
+        "outlast the interval: a page that is slow under load is read late, not lost.",
     )
     tick: Seconds = Field(default=5.0, description="Length of a tick of counts.")
     mode: Mode = Field(

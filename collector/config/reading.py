@@ -9,10 +9,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from collector.config.checks import check, items, mapping, read_secret
+from collector.config.discovered import target_of
 from collector.config.document import Document, Tree, read_document
 from collector.config.models import Config
 from collector.config.problems import ConfigError, Place
 from collector.config.translation import report
+from collector.discovery.found import Found
 from collector.sources.engines import signal_named
 
 _SQLITE = "sqlite:///"
@@ -41,6 +43,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     config: Config | None = None
     try:
         config = Config.model_validate_json(json.dumps(document.data), strict=True)
+        _templates(document, config)
     except ValidationError as error:
         report(document, Config, error)
     if document.problems or config is None:
@@ -82,6 +85,12 @@ def _absolute_paths(document: Document, folder: Path) -> None:
     for webhook in mapping(data.get("webhooks")).values():
         for key in ("secret_file", "previous_secret_file"):
             _resolve(mapping(webhook), key, folder)
+    _credential_paths(data, folder)
+    for tier in mapping(data.get("tiers")).values():
+        read = [mapping(target).get("sources") for target in items(mapping(tier).get("targets"))]
+        read += [mapping(tier).get(key) for key in ("neighbours", "discovery", "template")]
+        for tree in read:
+            _resolve_all(tree, folder)
     for followed in items(mapping(data.get("ingest")).get("files")):
         _resolve(mapping(followed), "path", folder)
     store = data.setdefault("store", f"{_SQLITE}fusewire.db")
@@ -89,6 +98,31 @@ def _absolute_paths(document: Document, folder: Path) -> None:
         file = store.removeprefix(_SQLITE)
         if not file.startswith(":memory:"):
             data["store"] = _SQLITE + str(folder / file)
+
+
+def _credential_paths(data: dict[str, Tree], folder: Path) -> None:
+    for server in mapping(data.get("prometheus")).values():
+        _resolve_all(server, folder)
+    for tier in mapping(data.get("tiers")).values():
+        for target in items(mapping(tier).get("targets")):
+            for key in ("headers_file", "bearer_token_file"):
+                _resolve(mapping(target), key, folder)
+
+
+def _resolve_all(tree: Tree, folder: Path) -> None:
+    """Make every path in a tree of sources absolute: `path`, `directory`, `*_file`, `files`."""
+    if isinstance(tree, list):
+        for one in tree:
+            _resolve_all(one, folder)
+    if not isinstance(tree, dict):
+        return
+    for key, value in tree.items():
+        if key in {"path", "directory"} or key.endswith("_file"):
+            _resolve(tree, key, folder)
+        elif key == "files" and isinstance(value, list):
+            tree[key] = [str(folder / one) if isinstance(one, str) else one for one in value]
+        else:
+            _resolve_all(value, folder)
 
 
 def _resolve(holder: dict[str, Tree], key: str, folder: Path) -> None:
@@ -113,6 +147,16 @@ def _secrets(document: Document) -> None:
             if text is not None:
                 webhook[key] = text
                 document.lines[*place[:-1], key] = document.lines[place]
+
+
+def _templates(document: Document, config: Config) -> None:
+    """Try each template on a made-up target: a mistake is told now and not when one comes."""
+    for name, tier in config.tiers.items():
+        try:
+            target_of(tier.template, Found("found", "http://127.0.0.1:8000"))
+        except ValueError as error:
+            place: Place = ("tiers", name, "template")
+            document.report(place, f"keys of a target; {error}", "see tiers.NAME.targets[]")
 
 
 def _with_snapshot(config: Config, folder: Path) -> Config:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from alerts.policy import PolicyMemory, step
-from collector.memories import Memories
+from collector.memories import Memories, saved_positions
 from collector.state import State
 from detectors import default_detectors, reading_detectors
 from detectors.records import Level
@@ -94,7 +94,7 @@ async def test_a_torn_snapshot_is_left_aside_and_told(
 
     assert restored == PolicyMemory()
     assert dict(state.memories) == {}
-    assert found.positions() == {}
+    assert saved_positions(tmp_path / "fusewire.snapshot") == {}
     assert [record.message for record in caplog.records] == ["snapshot left aside"]
 
 
@@ -112,13 +112,11 @@ async def test_memories_of_detectors_that_are_gone_are_dropped(tmp_path: Path) -
 async def test_positions_of_files_are_kept_however_old(tmp_path: Path) -> None:
     await a_snapshot(tmp_path)
 
-    found = memories(tmp_path, a_state(), seconds=10**8)
-
-    assert found.positions() == {"log.jsonl": b"position"}
+    assert saved_positions(tmp_path / "fusewire.snapshot") == {"log.jsonl": b"position"}
 
 
 async def test_without_a_snapshot_everything_starts_anew(tmp_path: Path) -> None:
     found = memories(tmp_path, a_state(), seconds=0)
 
     assert found.read() == PolicyMemory()
-    assert found.positions() == {}
+    assert saved_positions(tmp_path / "fusewire.snapshot") == {}

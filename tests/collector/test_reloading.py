@@ -250,5 +250,5 @@ async def test_a_target_whose_sources_change_is_read_anew_and_the_others_are_not
 
     assert outcome.ok, outcome.problems
     companions = running.service.readers[Key("chat", "a")].companions
-    assert [it.source.name for it in companions] == ["page:chat/a"]
+    assert [it.source.name for it in companions] == ["page:chat/a", "facts:chat/a"]
     assert running.service.readers[Key("chat", "b")] is kept

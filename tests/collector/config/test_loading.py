@@ -43,7 +43,7 @@ def test_the_smallest_file_has_working_defaults(fixtures: Path) -> None:
     )
     assert config.listen == Listen("127.0.0.1", 9731)
     assert config.listen.loopback
-    assert (config.scrape_interval, config.scrape_timeout, config.tick) == (5.0, 4.0, 5.0)
+    assert (config.scrape_interval, config.scrape_timeout, config.tick) == (5.0, 15.0, 5.0)
     assert config.mode_of("chat") == "observe"
     assert config.tiers["chat"].detectors == default_detectors()
     assert config.tiers["chat"].baseline.requests == 20_000
@@ -284,4 +284,4 @@ def test_configuration_made_in_python_takes_seconds_as_numbers() -> None:
         {"tiers": {"chat": {"targets": [{"url": "http://a:1"}]}}, "scrape_interval": 0.5}
     )
 
-    assert (config.scrape_interval, config.scrape_timeout) == (0.5, 0.4)
+    assert (config.scrape_interval, config.scrape_timeout) == (0.5, 15.0)

@@ -1,0 +1,52 @@
+"""Findings and changes of targets in the log: once when they come, once when they are gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from detectors.records import Finding, Reading, Verdict
+
+_LOG = logging.getLogger(__name__)
+
+
+class LogRemarks:
+    """An action that logs what a reading remarks, on transitions only.
+
+    A failed scrape takes nothing back.
+    """
+
+    name = "remarks"
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], dict[tuple[str, str], Finding]] = {}
+
+    async def take(
+        self,
+        verdicts: Sequence[Verdict],  # noqa: ARG002  # every action is given them
+        reading: Reading | None,
+    ) -> None:
+        if reading is None:
+            return
+        place = {"tier": reading.tier, "target": reading.target}
+        for noticed in reading.noticed:
+            extra = {"what": noticed.what, "before": noticed.before, "after": noticed.after}
+            _LOG.info("change noticed", extra=place | extra)
+        found = {(it.code, it.signal): it for it in reading.findings}
+        before = self._known.get((reading.tier, reading.target), {})
+        if not reading.up:
+            found = before | found
+        for key in found.keys() - before.keys():
+            extra = {"code": key[0], "signal": key[1], "problem": found[key].text}
+            _LOG.warning("finding", extra=place | extra)
+        for key in before.keys() - found.keys():
+            _LOG.info("finding gone", extra=place | {"code": key[0], "signal": key[1]})
+        if found:
+            self._known[reading.tier, reading.target] = found
+        else:
+            self._known.pop((reading.tier, reading.target), None)
+
+    def forget(self, tier: str, target: str = "") -> None:
+        """Drop what is known of a target that is gone, or of a whole tier."""
+        for key in [key for key in self._known if key[0] == tier and target in {"", key[1]}]:
+            del self._known[key]
