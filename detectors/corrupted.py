@@ -141,7 +141,8 @@ def _advanced(memory: CorruptedMemory, reading: Reading, rise: float) -> Corrupt
 def _unknown(name: str, reading: Reading, obstacle: str) -> Verdict:
     """Return the verdict of a reading that cannot be judged."""
     absent = reading.absent.get(SIGNAL, Absence.NO_FAMILY)
-    if reading.up and SIGNAL not in reading.values and absent is Absence.NO_FAMILY:
+    never = absent in {Absence.NO_FAMILY, Absence.NOT_IN_VERSION}
+    if reading.up and SIGNAL not in reading.values and never:
         reason = f"{obstacle}; vLLM has it with VLLM_COMPUTE_NANS_IN_LOGITS=1"
         return reading.verdict(name, SIGNAL, Level.UNKNOWN, reason=reason)
     return reading.verdict(name, SIGNAL, Level.UNKNOWN, reason=obstacle, cause=CAUSE)

@@ -33,6 +33,7 @@ UNLIKELY_NATS = float(-np.log(0.1))
 SURE_NATS = float(-np.log(0.99))
 FROZEN_NATS = 0.05
 _TINY = 1e-300
+_NO_CHANCE_NATS = -800.0  # its exponential is 0, as that of minus infinity, and adds no NaN
 _ROUNDING = 1e-9  # of exp and log: a token as likely as the k-th is not outside
 
 
@@ -42,14 +43,15 @@ def clean_logprobs(values: FloatArray) -> FloatArray:
     Raises:
         ValueError: If one is above 1e-6: these are logits, which no detector here understands.
     """
-    highest = np.nanmax(values, initial=-np.inf, where=np.isfinite(values))
+    kept: FloatArray = np.where((values > CLAMP_BELOW_NATS) & (values < np.inf), values, np.nan)
+    highest = np.fmax.reduce(kept, axis=None, initial=-np.inf)
     if highest > LOGITS_ABOVE_NATS:
         msg = (
             f"a logprob of {highest:.6g} was given, expected at most 0: the engine reports logits; "
             "set its --logprobs-mode to raw_logprobs or processed_logprobs"
         )
         raise ValueError(msg)
-    return np.where(np.isfinite(values) & (values > CLAMP_BELOW_NATS), values, np.nan)
+    return kept
 
 
 def entropy_bounds(
@@ -137,11 +139,12 @@ def head_of(ordered: FloatArray, k: int) -> Head:
         ordered: Logprobs in nats, descending along each row, shape ``(n, m)``; NaN at the end.
         k: How many of them are surely the largest, 1 <= k <= m.
     """
-    used = ordered[:, :k]
-    p = np.where(np.isnan(used), 0.0, np.exp(used))
-    entropy = 0.0 - (p * np.where(p > 0, used, 0.0)).sum(axis=1)
-    cap = np.min(p, axis=1, initial=1.0, where=p > 0)
-    return Head(entropy, np.maximum(1 - p.sum(axis=1), 0.0), cap)
+    used = np.ascontiguousarray(ordered[:, :k].T)  # sums down columns are twice as fast
+    used = np.fmax(used, _NO_CHANCE_NATS)
+    p = np.exp(used)
+    entropy = 0.0 - (p * used).sum(axis=0)
+    cap = np.where(p > 0, p, 1.0).min(axis=0, initial=1.0)
+    return Head(entropy, np.maximum(1 - p.sum(axis=0), 0.0), cap)
 
 
 def tail_price(head: Head, vocabulary: int, k: int) -> FloatArray:
@@ -247,9 +250,12 @@ def _distribution_features(
 
 def _sums(values: FloatArray, offsets: IntArray) -> FloatArray:
     """Sum each answer's span; empty spans give 0 (reduceat alone would give a neighbour's)."""
-    cumulative = np.concatenate([[0.0], np.cumsum(values)])
-    spans: FloatArray = cumulative[offsets[1:]] - cumulative[offsets[:-1]]
-    return spans
+    starts = offsets[:-1]
+    filled = starts < offsets[1:]
+    sums = np.zeros(len(starts))
+    if filled.any():
+        sums[filled] = np.add.reduceat(values, starts[filled])
+    return sums
 
 
 def tail_means(values: FloatArray, offsets: IntArray, window: int) -> FloatArray:

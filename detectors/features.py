@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import string
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from functools import lru_cache
+from threading import get_ident
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 
 from detectors.records import FloatArray
@@ -25,7 +26,7 @@ from detectors.records import FloatArray
 READ_BYTES = 65_536  # from the beginning, and as many from the end
 GRAM = 4
 _EXACT_GRAMS = 1024  # up to here sorting is faster than a table
-_SMALL_TABLE_BITS = 16
+_SMALL_TABLE_BITS = 15
 _SMALL_TABLE_GRAMS = 8192
 _LARGE_TABLE_BITS = 20
 _MULTIPLIER = np.uint32(2_654_435_761)  # Knuth, multiplicative hashing
@@ -38,6 +39,7 @@ LOOP_SURPRISAL_NATS = 0.05
 LOOP_FEWEST_TOKENS = 24
 
 GramKey: TypeAlias = NDArray[np.uint32]
+_GRAM_KEY = np.dtype("<u4")
 
 _JSON = b'{}[]":,'
 _WHITE = b" \t\n\r\v\f"
@@ -62,11 +64,10 @@ def _class_table() -> FloatArray:
 _CLASSES = _class_table()
 
 
-@dataclass(frozen=True, slots=True)
-class TextFeatures:
+class TextFeatures(NamedTuple):  # a tuple: intake takes it into its rows as it is
     """What is known of one text. Ratios are 0 to 1 of the bytes read, NaN where undefined.
 
-    `chars` counts the whole text. `compression_ratio` (zlib level 1, compressed over plain) may
+    `chars` counts the whole text. `compression_ratio` (zstd level 1, compressed over plain) may
     pass 1 for very short texts. `distinct_ratio` is distinct over all byte 4-grams.
     """
 
@@ -87,10 +88,14 @@ def text_features(text: str) -> TextFeatures:
     if not data:
         nothing = (math.nan,) * 8
         return TextFeatures(0, *nothing)
+    return TextFeatures(len(text), *_shares(data), compression_of(data), distinct_gram_ratio(data))
+
+
+def _shares(data: bytes) -> list[float]:
+    """Return the shares of the classes of bytes, in the order of `TextFeatures`."""
     counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
-    shares: list[float] = ((_CLASSES @ counts) / len(data)).tolist()
-    values = (*shares, compression_of(data), distinct_gram_ratio(data))
-    return TextFeatures(len(text), *values)
+    size = len(data)
+    return [count / size for count in _CLASSES.dot(counts).tolist()]
 
 
 def read_bytes(text: str) -> bytes:
@@ -104,8 +109,14 @@ def read_bytes(text: str) -> bytes:
 
 
 def compression_of(data: bytes) -> float:
-    """Return compressed over plain size under zlib level 1; NaN for no bytes."""
-    return len(zlib.compress(data, 1)) / len(data) if data else math.nan
+    """Return compressed over plain size under zstd level 1; NaN for no bytes."""
+    return len(_packer(get_ident()).compress(data)) / len(data) if data else math.nan
+
+
+@lru_cache(maxsize=64)
+def _packer(_thread: int) -> zstandard.ZstdCompressor:
+    """Return a thread's own compressor: making one costs more than a prompt does, sharing is unsafe."""
+    return zstandard.ZstdCompressor(level=1)
 
 
 def distinct_gram_ratio(data: bytes) -> float:
@@ -120,7 +131,7 @@ def distinct_gram_ratio(data: bytes) -> float:
     grams = len(data) - GRAM + 1
     if grams < 1:
         return math.nan
-    keys: GramKey = np.ndarray((grams,), np.dtype("<u4"), data, strides=(1,))
+    keys: GramKey = np.ndarray((grams,), _GRAM_KEY, data, strides=(1,))
     if grams <= _EXACT_GRAMS:
         ordered = np.sort(keys)
         return (1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))) / grams
@@ -128,7 +139,7 @@ def distinct_gram_ratio(data: bytes) -> float:
     places = keys * _MULTIPLIER
     places >>= np.uint32(32 - bits)
     table = np.zeros(1 << bits, dtype=np.bool_)
-    table[places] = True
+    table[places.astype(np.intp)] = True  # numpy's own cast of an index costs twice this
     full = int(np.count_nonzero(table)) / len(table)
     return min(1.0, -len(table) * math.log1p(-full) / grams)
 

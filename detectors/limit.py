@@ -13,7 +13,7 @@ from detectors.saved import mark_of, pack, unpack
 from detectors.signals import READING_SIGNALS, Kind
 
 _VERSION = 1  # of the memory's layout
-_NO = Absence.NO_FAMILY
+_NO = frozenset({Absence.NO_FAMILY, Absence.NOT_IN_VERSION})
 
 
 def known_gauge(name: str) -> str:
@@ -152,7 +152,7 @@ class Limit:
     def _unknown(self, reading: Reading, obstacle: str) -> Verdict:
         missing = [signal for signal in self._needed if signal not in reading.values]
         never_told = self.config.optional and reading.up and missing
-        if never_told and all(reading.absent.get(s, _NO) is _NO for s in missing):
+        if never_told and all(reading.absent.get(s, Absence.NO_FAMILY) in _NO for s in missing):
             reason = f"{obstacle}; the target does not tell it and the configuration does not say"
             return reading.verdict(self.name, self.config.signal, Level.UNKNOWN, reason=reason)
         return reading.verdict(

@@ -58,6 +58,9 @@ class Absence(StrEnum):
     NOT_IN_VERSION = "not in this version of the engine"
     NO_DRIVER = "no driver on this machine"
     STALE = "its source has not been read lately"
+    SWITCHED_OFF = "switched off where it would be measured"
+    SKIPPED = "not asked, to spare a busy engine"
+    TOO_FEW = "too few samples lately"
     UNUSABLE = "value not usable"  # NaN, infinite, a sentinel of the exporter, or its denominator
 
 
@@ -162,12 +165,29 @@ class Noticed:
     """A change of a target between two readings, worth a mark on every graph.
 
     `what` is one of a small set (`restart`, `version`, `model`, `generation_config`,
-    `quantization`, `dtype`, ...); `before` and `after` are short, empty where not known.
+    `quantization`, `dtype`, ...); `before` and `after` are short, empty where not known. `first`
+    marks what is known for the first time: whoever keeps history knows whether it is a change.
     """
 
     what: str
     before: str = ""
     after: str = ""
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """A quantile of a latency over a window, and the bucket that it lies in, in seconds.
+
+    The true value is within (`lower`, `upper`]; `upper` is infinite in the last bucket, where
+    `value` is the lower bound and no more. `samples` were observed in the last `window_seconds`.
+    """
+
+    value: float
+    lower: float
+    upper: float
+    samples: float
+    window_seconds: float
 
 
 Attribution: TypeAlias = Literal["target", "other", "unknown"]
@@ -220,6 +240,7 @@ class Reading:
     findings: tuple[Finding, ...] = ()
     noticed: tuple[Noticed, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
+    quantiles: Mapping[str, Quantile] = field(default_factory=dict)  # by the gauge's signal
     neighbour: bool = False
 
     @property

@@ -200,6 +200,7 @@ _ROWS: tuple[Signal, ...] = (
     _gauge("replicas_current", "replicas", "Replicas there are."),
     _gauge("replicas_max", "replicas", "Most replicas that the autoscaler may make."),
     _gauge("replicas_min", "replicas", "Fewest replicas that the autoscaler may make."),
+    _gauge("gpu_limit_gpus", "gpus", "GPUs that the container may use."),
     _gauge("scaling_limited", "", "1 while the autoscaler wants more than it may make."),
     _gauge("node_pressure", "", "1 while the node is short of something.", "reason"),
     _counter("log_events_total", "lines", "Log lines that match a known trouble.", "reason"),

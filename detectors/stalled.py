@@ -12,6 +12,7 @@ from detectors.saved import mark_of, pack, unpack
 
 CAUSE = "engine_stalled"
 _VERSION = 1  # of the memory's layout
+_FAILED = "; its probe failed, too"
 _NEEDED = ("requests_running", "generation_tokens_total", "prompt_tokens_total")
 
 
@@ -65,15 +66,17 @@ class Stalled:
     """Raises when requests are in the engine and neither token counter moves.
 
     Inputs: `requests_running`, `generation_tokens_total`, `prompt_tokens_total`; `requests_waiting`
-    where told (a queue in front of an empty batch is work too).
+    where told (a queue in front of an empty batch is work too); `probe_up` where a probe is
+    configured: one that was answered within the quiet time keeps the verdict at warning, as then
+    the page stands still and not the engine. Without a probe the counters alone decide.
     Parameters: `quiet_seconds`, and `cold_seconds` for an engine that has made no token since it
     started (a first step can take minutes: compilation, kernel search).
     Only time that was watched counts: it adds up between scrapes in a row that both show work and
     equal counters. A failed scrape in between, or a restart of Fusewire, adds nothing and takes
     nothing back; progress of either counter, or an engine without work, sets it to 0, and a
     restart of the engine to a cold one.
-    Verdict: critical beyond the limit, warning beyond half of it; statistic is the quiet time in
-    seconds, threshold the limit.
+    Verdict: critical beyond the limit (but for an answered probe), warning beyond half of it;
+    statistic is the quiet time in seconds, threshold the limit.
     Smallest change seen: a full stop of `quiet_seconds` plus one scrape. One target is judged;
     a tier whose engines all slow down but still move is another detector's business.
 
@@ -122,8 +125,10 @@ class Stalled:
     def _judged(self, memory: StalledMemory, reading: Reading) -> Verdict:
         limit = self.config.quiet_seconds if memory.warm else self.config.cold_seconds
         quiet = memory.quiet_seconds
+        probe = self._probed(reading, quiet)
+        stalled = quiet > limit and probe != 1.0
         level = Level.WARNING if quiet > limit / 2 else Level.OK
-        if quiet > limit:
+        if stalled:
             level = Level.CRITICAL
         running, waiting = reading.values["requests_running"], _waiting(reading)
         if quiet > 0:
@@ -131,6 +136,8 @@ class Stalled:
             reason += f"; limit {limit:g} s" if memory.warm else f"; cold, limit {limit:g} s"
         else:
             reason = "tokens are made" if running + waiting else "no work"
+        if quiet > limit and probe is not None:
+            reason += "; its probe was answered: the page stands still" if probe else _FAILED
         return reading.verdict(
             self.name,
             "generation_tokens_total",
@@ -139,8 +146,13 @@ class Stalled:
             statistic=quiet,
             threshold=limit,
             cause=CAUSE,
-            details={"breached": float(quiet > limit), "running": running, "waiting": waiting},
+            details={"breached": float(stalled), "running": running, "waiting": waiting},
         )
+
+    def _probed(self, reading: Reading, quiet: float) -> float | None:
+        """Return `probe_up` of a probe that was made during the quiet time, None without one."""
+        fresh = reading.age_of("probe_up") <= min(quiet, self.config.stale_seconds)
+        return reading.values.get("probe_up") if fresh else None
 
     def save(self, memory: StalledMemory) -> bytes:
         return pack(memory, mark=self._mark)

@@ -172,6 +172,12 @@ GENERATIONS_PARTIAL = Metric(
     "Generations taken in with something missing.",
     ("source", "reason"),
 )
+OTLP_IGNORED = Metric(
+    "fusewire_otlp_ignored_total",
+    "counter",
+    "Records of OTLP exports that are no finished generation, by signal: traces or logs.",
+    ("tier", "source"),
+)
 INGEST_QUEUE = Metric(
     "fusewire_ingest_queue_batches", "gauge", "Batches waiting to be decoded.", ("source",)
 )
@@ -192,6 +198,12 @@ FOLLOWER_RESTARTS = Metric(
     "Times that a followed file was truncated or changed, and read from its start.",
     ("source",),
 )
+FOLLOWER_LOST = Metric(
+    "fusewire_follower_lost_total",
+    "counter",
+    "Rotated files of which something was unread and that are gone, or broken at their end.",
+    ("source",),
+)
 TICKS_LOST = Metric(
     "fusewire_ticks_lost_total", "counter", "Ticks that could not be kept.", ("tier", "reason")
 )
@@ -200,6 +212,11 @@ VERDICTS_DROPPED = Metric(
     "counter",
     "Verdicts that a bounded store of them had no room for, by store: history or memory.",
     ("source",),
+)
+ANNOTATIONS_DROPPED = Metric(
+    "fusewire_annotations_dropped_total",
+    "counter",
+    "Changes of targets that could not be kept for lack of room.",
 )
 ALERT_STREAMS_DROPPED = Metric(
     "fusewire_alert_streams_dropped_total",

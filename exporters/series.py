@@ -77,11 +77,13 @@ def _export_values(page: MetricsPage, reading: Reading, labels: dict[str, str]) 
 
 def _export_words(page: MetricsPage, reading: Reading, labels: dict[str, str]) -> None:
     """Show findings while they hold, and count the changes that were noticed."""
-    page.remove(FINDING, **labels)
+    if reading.up:  # a failed scrape takes nothing back
+        page.remove(FINDING, **labels)
     for code in {finding.code for finding in reading.findings}:
         page.set(FINDING, {**labels, "cause": code}, 1)
     for noticed in reading.noticed:
-        page.add(NOTICED, {**labels, "reason": noticed.what})
+        if not noticed.first:
+            page.add(NOTICED, {**labels, "reason": noticed.what})
 
 
 def _metric(signal: str, reading: Reading) -> Metric:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
+from operator import sub
 
 from collector.sources.page import Sample
 from collector.sources.series import RawHistogram, is_count
@@ -20,7 +22,7 @@ class _Pieces:
 
 
 def histograms(
-    samples: Sequence[Sample], *, scale: float, cut: bool = False
+    samples: Sequence[Sample], *, scale: float, cut: bool = False, bare: bool = False
 ) -> tuple[list[RawHistogram], int]:
     """Return the complete histograms among `samples`, and the number of those that are not.
 
@@ -32,6 +34,7 @@ def histograms(
         samples: Buckets, sums and counts of one family.
         scale: What bounds and sums are multiplied by to come to the signal's unit.
         cut: Whether the page lacks its end; then only a +Inf bucket proves a series complete.
+        bare: Whether they are of a summary, which has a sum and a count and no buckets.
     """
     pieces: dict[str, _Pieces] = {}
     for series, value in samples:
@@ -45,7 +48,8 @@ def histograms(
             mine.sum = value if mine.sum is None else max(mine.sum, value)
         elif series.role == "count":
             mine.total = value if mine.total is None else max(mine.total, value)
-    found = [_whole(key, mine, scale, cut=cut) for key, mine in pieces.items()]
+    whole = _bare if bare else partial(_whole, cut=cut)
+    found = [whole(key, mine, scale) for key, mine in pieces.items()]
     complete = [it for it in found if it is not None]
     return complete, len(found) - len(complete)
 
@@ -62,12 +66,21 @@ def _whole(key: str, pieces: _Pieces, scale: float, *, cut: bool) -> RawHistogra
         return None
     if not all(map(is_count, (*counts, total))):
         return None
-    counts = list(accumulate(counts, max))
+    raised = list(accumulate(counts, max))
+    dip = max(map(sub, raised, counts)) if raised != counts else 0.0
+    counts = raised
     if counts and counts[-1] > total:
         total = counts[-1]
     if scale != 1.0:
         bounds = [bound * scale for bound in bounds]
-    return RawHistogram(key, tuple(bounds), tuple(counts), total, pieces.sum * scale)
+    return RawHistogram(key, tuple(bounds), tuple(counts), total, pieces.sum * scale, dip)
+
+
+def _bare(key: str, pieces: _Pieces, scale: float) -> RawHistogram | None:
+    if pieces.total is None or pieces.sum is None or not is_count(pieces.total):
+        return None
+    total = pieces.sum * scale
+    return RawHistogram(key, (), (), pieces.total, total) if is_count(abs(total)) else None
 
 
 def _in_order(pieces: _Pieces) -> tuple[list[float], list[float]]:

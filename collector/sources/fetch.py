@@ -59,6 +59,7 @@ class Outcome(StrEnum):
     NOT_METRICS = "not metrics"
     UNUSABLE = "unusable"
     URL = "url"
+    CREDENTIALS = "credentials"  # the file that holds them cannot be used
 
 
 class FetchError(Exception):

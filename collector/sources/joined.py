@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from collector.sources.protocols import ScrapeStats, Source
-from detectors.records import Absence, Reading
+from detectors.records import Absence, Identity, Noticed, Reading
 
 LIMITS: Final = frozenset({"request_slots", "kv_cache_capacity_tokens", "batch_token_budget"})
 _OWN: Final = frozenset({"up", "scrape_seconds"})
+FACTS: Final = "facts"  # the kind of the source that asks the server about itself
+MOST_UNSAID: Final = 100
 STALE_INTERVALS: Final = 3.0  # reads missed before a value is no longer said
 
 
@@ -49,31 +51,26 @@ class JoinedSource:
         self.companions = tuple(companions)
         self._main = main
         self._monotonic = monotonic
-        self._newest: dict[str, Reading] = {}
-        self._unsaid: dict[str, Reading] = {}  # whose changes no scrape has carried yet
-        self._stale = {
-            it.source.name: STALE_INTERVALS * it.interval_seconds for it in self.companions
-        }
+        self._newest: dict[int, Reading] = {}  # by the companion's place
+        self._unsaid: dict[int, tuple[Noticed, ...]] = {}  # changes that no scrape has carried yet
 
     async def read(self) -> Reading:
         """Scrape the engine's page, and join what the companions know."""
-        reading = await self._main.read()
+        reading = self._join(await self._main.read())
         for companion in self.companions:
             notice = getattr(companion.source, "notice", None)
-            if notice is not None:  # asks the server once a restart
+            if notice is not None:  # asks the server once a restart, spares a busy engine
                 notice(reading)
-        return self._join(reading)
+        return reading
 
-    async def keep(self, reading: Reading) -> None:
-        """Take a companion's reading; it is said with the next scrape."""
-        name = f"{reading.source}:{reading.tier}/{reading.target}"
-        before = self._unsaid.get(name)
-        noticed = (*before.noticed, *reading.noticed) if before else reading.noticed
-        reading = replace(reading, noticed=noticed, restarted=False)
-        self._newest[name] = self._unsaid[name] = reading
-        limits = {it: value for it, value in reading.values.items() if it in LIMITS}
+    async def keep(self, place: int, reading: Reading) -> None:
+        """Take the reading of `companions[place]`; it is said with the next scrape."""
+        self._newest[place] = reading
+        self._unsaid[place] = (*self._unsaid.get(place, ()), *reading.noticed)[-MOST_UNSAID:]
+        told = [kept.values.items() for _, kept in sorted(self._newest.items(), reverse=True)]
+        limits = {it: value for values in told for it, value in values if it in LIMITS}
         if limits:
-            self._main.learn(limits)
+            self._main.learn(limits)  # of several the first in the configuration counts
 
     def stats(self) -> ScrapeStats:
         return self._main.stats()
@@ -86,11 +83,10 @@ class JoinedSource:
     def _join(self, main: Reading) -> Reading:
         whole = _Whole(main)
         moment = self._monotonic()
-        for name, reading in self._newest.items():
-            if name in self._unsaid:
-                whole.noticed += self._unsaid.pop(name).noticed
+        for place, reading in sorted(self._newest.items()):
+            whole.noticed += self._unsaid.pop(place, ())
             age = reading.age_seconds + moment - reading.monotonic_seconds
-            if age > self._stale.get(name, STALE_INTERVALS):
+            if age > STALE_INTERVALS * self.companions[place].interval_seconds:
                 whole.miss(reading)
             else:
                 whole.add(reading, age + main.age_seconds)
@@ -106,12 +102,20 @@ class _Whole:
         self._histograms, self._absent = dict(main.histograms), dict(main.absent)
         self._ages = dict(main.ages)
         self._findings, self._processes = list(main.findings), list(main.processes)
+        self._identity = main.identity
         self.noticed = list(main.noticed)
 
     def add(self, reading: Reading, age: float) -> None:
         """Add what `reading`, `age` seconds old, knows beyond what is known."""
         self._findings += reading.findings
         self._processes += reading.processes
+        if reading.source == FACTS:  # what the server says of itself is exact, a page's a guess
+            told = reading.identity
+            self._identity = Identity(
+                told.engine or self._identity.engine,
+                told.version or self._identity.version,
+                told.model or self._identity.model,
+            )
         for signal in self._new(reading):
             if signal in reading.absent:
                 self._absent[signal] = reading.absent[signal]
@@ -144,4 +148,5 @@ class _Whole:
             findings=tuple(self._findings),
             noticed=tuple(self.noticed),
             processes=tuple(self._processes),
+            identity=self._identity,
         )

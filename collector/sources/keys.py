@@ -6,8 +6,15 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from collector.sources.families import Role
+
+if TYPE_CHECKING:
+    from collector.sources.layout import Layout
+
+MAX_LAYOUTS: Final = 16
+MAX_WAIT: Final = 256  # pages, for sources whose pages never repeat
 
 _LABEL = re.compile(
     rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]++|\\.)*+)"[ \t]*(?:,|$)'
@@ -51,13 +58,19 @@ class Header:
 class SeriesCache:
     """Series and header lines already parsed, by their bytes; emptied when full.
 
-    Belongs to one source: a page of a running engine repeats the same keys at every scrape.
+    A page of a running engine repeats the same keys at every scrape, mostly all of them in the same
+    order: `layouts` are such pages by their number of lines. Sources that read pages of one kind
+    may share a cache. `misses` counts what was parsed anew.
     """
 
     def __init__(self, *, limit: int = 20_000, limit_bytes: int = 16_777_216) -> None:
         self.series: dict[bytes, Series] = {}
         self.headers: dict[bytes, Header] = {}
         self.emptied = 0
+        self.misses = 0
+        self.layouts: dict[int, Layout] = {}
+        self.wait = 0  # pages to let pass before the next layout is made
+        self._waited = 0
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._bytes = 0
@@ -70,7 +83,25 @@ class SeriesCache:
         self._make_room(len(line))
         self.headers[line] = header
 
+    def keep_layout(self, lines: int, layout: Layout) -> None:
+        """Keep the layout of pages with so many lines; the oldest makes room."""
+        if len(self.layouts) >= MAX_LAYOUTS:
+            self.layouts.pop(next(iter(self.layouts)), None)
+        self.layouts[lines] = layout
+
+    def forget_layout(self, lines: int) -> None:
+        """Drop a layout that did not hold; the next is made after ever more pages."""
+        self.layouts.pop(lines, None)
+        self.wait = min(MAX_WAIT, 2 * self.wait + 1)
+        self._waited = 0
+
+    def waits(self) -> bool:
+        """Whether a page is to pass before a layout is made, and count it."""
+        self._waited += 1
+        return self._waited <= self.wait
+
     def _make_room(self, size: int) -> None:
+        self.misses += 1
         self._bytes += size
         full = len(self.series) + len(self.headers) >= self._limit
         if full or self._bytes > self._limit_bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from collector.sources.engines import Alias, Engine, Row, Term
 from collector.sources.families import normal_name
 from collector.sources.fetch import FetchLimits
+from collector.sources.page import Page
 from collector.sources.protocols import Place, Source, Tools
 from collector.sources.scrape import ScrapeSource, ScrapeTarget
 from collector.values import HttpUrl, Seconds, refuse
@@ -47,15 +48,25 @@ class PageConfig(BaseModel):
 
 
 def page_source(
-    page: Engine, place: Place, tools: Tools, *, url: str, match: Mapping[str, str] | None = None
+    page: Engine,
+    place: Place,
+    tools: Tools,
+    *,
+    url: str,
+    match: Mapping[str, str] | None = None,
+    prepare: Callable[[Page], Page] | None = None,
 ) -> ScrapeSource:
-    """Return the source of a page that is no engine's: `page` names its rows."""
+    """Return the source of a page that is no engine's: `page` names its rows.
+
+    `prepare` puts a page into the form that the rows expect, before `match` and the rows see it.
+    """
     target = ScrapeTarget(
         tier=place.tier,
         id=place.target,
         url=url,
         page=page,
         match=match or {},
+        prepare=prepare,
         neighbour=place.neighbour,
     )
     limits = FetchLimits(timeout_seconds=tools.timeout_seconds)

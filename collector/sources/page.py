@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 from collector.sources.families import WantedFamilies, normal_bytes
 from collector.sources.keys import Header, Series, SeriesCache, series_of
+from collector.sources.layout import MAX_BYTES, Told, layout_of
 
 Sample: TypeAlias = tuple[Series, float]
 
@@ -102,6 +103,11 @@ def parse(body: bytes, families: WantedFamilies, cache: SeriesCache) -> Page:
     """
     found = _Found()
     text = _plain(body, found)
+    ended = found.openmetrics
+    repeated = None if found.skipped else _repeated(text, families, cache, ended=ended)
+    if repeated is not None:
+        return repeated
+    misses = cache.misses
     for piece in _pieces(text):
         _read_piece(piece, families, cache, found)
         if sum(map(len, found.samples.values())) > MAX_SAMPLES:
@@ -111,7 +117,7 @@ def parse(body: bytes, families: WantedFamilies, cache: SeriesCache) -> Page:
     seen = _engines(text, families, found)
     wanted = found.samples or found.types or seen
     found.types.pop("", None)  # names that are wanted as samples only
-    return Page(
+    page = Page(
         samples=found.samples,
         types=found.types,
         broken=frozenset(found.broken),
@@ -121,6 +127,51 @@ def parse(body: bytes, families: WantedFamilies, cache: SeriesCache) -> Page:
         openmetrics=found.openmetrics,
         readable=bool(wanted) or not body.strip() or _ANY_METRIC.search(text) is not None,
     )
+    if misses == cache.misses:
+        _remember(text, families, cache, page, ended=ended)
+    return page
+
+
+def _repeated(
+    text: bytes, families: WantedFamilies, cache: SeriesCache, *, ended: bool
+) -> Page | None:
+    """Return the page if it is laid out like one before."""
+    if not cache.layouts or len(text) > MAX_BYTES:
+        return None
+    lines = text.split(b"\n")
+    layout = cache.layouts.get(len(lines))
+    if layout is None or layout.told.wanted is not families:
+        return None
+    samples = layout.read(lines, ended=ended)
+    if samples is None:
+        cache.forget_layout(len(lines))
+        return None
+    cache.wait = 0
+    return Page(
+        samples=samples,
+        types=layout.told.types,
+        broken=frozenset(),
+        skipped={},
+        engines=layout.told.engines,
+        cut=False,
+        openmetrics=layout.told.openmetrics,
+        readable=True,
+    )
+
+
+def _remember(
+    text: bytes, families: WantedFamilies, cache: SeriesCache, page: Page, *, ended: bool
+) -> None:
+    """Keep how a page is laid out, if nothing of it was lost."""
+    if not page.samples or page.skipped or len(text) > MAX_BYTES or cache.waits():
+        return
+    told = Told(families, page.types, page.engines, ended=ended, openmetrics=page.openmetrics)
+    lines = text.split(b"\n")
+    layout = layout_of(lines, page.samples, cache.series, told)
+    if layout is None:
+        cache.forget_layout(len(lines))
+    else:
+        cache.keep_layout(len(lines), layout)
 
 
 def _engines(text: bytes, families: WantedFamilies, found: _Found) -> frozenset[str]:

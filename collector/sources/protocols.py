@@ -52,13 +52,15 @@ class Source(Readable, Protocol):
 class Place:
     """What a source speaks of: a target of a tier, or a neighbour under its own id.
 
-    `url` is the target's address, empty for a neighbour.
+    `url` is the target's address, empty for a neighbour; `headers` are what its server wants with
+    every request (credentials), as for its page.
     """
 
     tier: str
     target: str
     url: str = ""
     neighbour: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

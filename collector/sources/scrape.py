@@ -16,8 +16,12 @@ import httpx2
 from collector.sources.engines import Engine, engines_named, wanted_families
 from collector.sources.fetch import Fetched, FetchError, FetchLimits, Outcome, fetch, refuse_cookies
 from collector.sources.keys import SeriesCache
+from collector.sources.missing import explained
+from collector.sources.oddities import oddities
 from collector.sources.page import Page, parse
 from collector.sources.protocols import ScrapeStats
+from collector.sources.quality import Quality
+from collector.sources.quantiles import Windows, offered_quantiles
 from collector.sources.series import Ledger
 from collector.sources.translate import Translation, translate
 from detectors.records import Absence, Identity, Reading
@@ -35,7 +39,8 @@ class ScrapeTarget:
     `url` is the server's (`/metrics` is added) or the page's own; `engine` is `auto` or a name in
     `engines.py`. `request_slots` in requests, the other two in tokens. A page that is no engine's
     (a GPU exporter's, a client's) brings its own rows as `page`; of it only series with the labels
-    of `match` are read. `neighbour` marks what is beside the tier.
+    of `match` are read, after `prepare` put them into the form that the rows expect. `neighbour`
+    marks what is beside the tier.
     """
 
     tier: str
@@ -48,6 +53,7 @@ class ScrapeTarget:
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     page: Engine | None = None
     match: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    prepare: Callable[[Page], Page] | None = None
     neighbour: bool = False
 
     @property
@@ -102,15 +108,21 @@ class ScrapeSource:
         self._families = wanted_families(self._engines)
         self._cache = SeriesCache()
         self._ledger = Ledger()
+        self._windows = Windows()
+        self._quality = Quality()
         self._outcomes: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
         self._aliases: Mapping[str, str] = {}
         self._identity = Identity()
         self._learned: Mapping[str, float] = {}
 
+    def share(self, cache: SeriesCache) -> None:
+        """Use a cache that sources of like pages use too, from before the first read on."""
+        self._cache = cache
+
     def learn(self, limits: Mapping[str, float]) -> None:
         """Take limits that the server told elsewhere (`/info`); the configured ones win."""
-        self._learned = limits
+        self._learned = {**self._learned, **limits}
 
     async def close(self) -> None:
         """Hold nothing open: the client is shared."""
@@ -160,6 +172,8 @@ class ScrapeSource:
         _check_page(page, fetched)
         if fetched.cut:
             page = replace(page, cut=True)
+        if self._target.prepare is not None:
+            page = self._target.prepare(page)
         self._skipped.update(page.skipped)
         found = translate(
             page,
@@ -169,6 +183,10 @@ class ScrapeSource:
             monotonic_seconds=at,
             match=self._target.match,
         )
+        if self._target.page is None:
+            self._quality.check(page, found, self._ledger, at)
+            found.findings += oddities(page, found)
+        self._windows.take(found, at)
         self._skipped.update(found.skipped)
         outcome = Outcome.CUT if page.cut else Outcome.READ
         self._outcomes[outcome if page.engines else Outcome.NO_DATA] += 1
@@ -189,9 +207,14 @@ class ScrapeSource:
             values={**found.values, "up": 1.0, "scrape_seconds": ended - started},
             parts=found.parts,
             histograms=found.histograms,
-            absent={it: found.absent.get(it, missing) for it in self._wanted - known},
+            absent={
+                it: explained(found.absent.get(it, missing), found.identity, it)
+                for it in self._wanted - known
+            },
             identity=found.identity,
             restarted=found.restarted,
+            findings=tuple(found.findings),
+            quantiles=found.quantiles,
             neighbour=self._target.neighbour,
         )
 
@@ -215,7 +238,8 @@ class ScrapeSource:
 
 def offered(engines: Sequence[Engine]) -> frozenset[str]:
     """Return the signals that a page of these engines may give."""
-    rows = frozenset(row.signal for engine in engines for row in engine.rows)
+    rows = frozenset(signal for engine in engines for signal in engine.signals)
+    rows |= offered_quantiles(rows)
     return rows | _DERIVED if "generation_tokens_total" in rows else rows
 
 

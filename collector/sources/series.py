@@ -7,6 +7,7 @@ are forgotten after a while without the value falling.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,13 +34,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class RawHistogram:
-    """One series of a histogram on a page: finite `bounds` ascending, cumulative `counts`."""
+    """One series of a histogram on a page: finite `bounds` ascending, cumulative `counts`.
+
+    `dip` is the most by which the page's counts fell from one bound to the next.
+    """
 
     key: str
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
     total: float
     sum: float
+    dip: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)
@@ -166,6 +171,22 @@ class Ledger:
         for raw in series:
             self._add(state, _on(raw, bounds), seed=seed)
         return Histogram(bounds, tuple(state.counts), state.total, state.sum)
+
+    def anew(self, signal: str) -> Histogram | None:
+        """Let a histogram begin anew with what the present page says of it, and return that.
+
+        For one whose sum an engine spoilt that has restarted since; `observed` keeps its count.
+        """
+        state = self._histograms.get(signal)
+        present = (
+            [raw for raw, seen in state.last.values() if seen == self._scrape] if state else []
+        )
+        if state is None or not present:
+            return None
+        state.counts = [math.fsum(it) for it in zip(*(raw.counts for raw in present), strict=True)]
+        state.total = math.fsum(raw.total for raw in present)
+        state.sum = math.fsum(raw.sum for raw in present)
+        return Histogram(present[0].bounds, tuple(state.counts), state.total, state.sum)
 
     def observed(self, signal: str) -> float:
         """Return a histogram's observations since first sight, also over changes of bounds."""

@@ -12,6 +12,7 @@ import pytest
 
 from alerts.policy import PolicySettings
 from collector.actions import KeepHistory, RaiseAlerts, ShowMetrics, TellBreakers
+from collector.annotating import KeepAnnotations
 from collector.pipeline import Action
 from collector.store import Store
 from collector.store.thinning import Thinning
@@ -37,6 +38,7 @@ KINDS: dict[str, Make] = {
         settings=PolicySettings(),
     ),
     "history": lambda store, scene: KeepHistory(store, Thinning(), now=lambda: START),
+    "annotations": lambda store, scene: KeepAnnotations(store, now=lambda: START),
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from detectors.records import Level, Reading, Verdict
+from detectors.records import Absence, Level, Reading, Verdict
 from detectors.stalled import StalledConfig
 from tests.builders import a_reading
 from tests.detectors.recordings import judged
@@ -160,3 +160,43 @@ def test_without_the_waiting_gauge_running_alone_decides() -> None:
 def test_cold_must_not_be_shorter_than_quiet() -> None:
     with pytest.raises(ValidationError, match="cold_seconds 10 must not be under"):
         StalledConfig(cold_seconds=10)
+
+
+def probed(readings: list[Reading], up: float, *, age: float = 3.0) -> list[Reading]:
+    """Return the readings with a probe beside them that is `age` seconds old at each."""
+    return [
+        replace(it, values={**it.values, "probe_up": up}, ages={"probe_up": age}) for it in readings
+    ]
+
+
+def test_an_answered_probe_says_that_the_page_stands_still_and_not_the_engine() -> None:
+    quiet = [scrape(5.0 * i) for i in range(30)]
+
+    found = verdicts(probed(quiet, 1.0))
+
+    assert {verdict.level for verdict in found} == {Level.OK, Level.WARNING}
+    assert found[-1].details["breached"] == 0.0
+    assert "its probe was answered" in found[-1].reason
+
+
+def test_a_failed_probe_confirms_a_stall_and_does_not_hasten_it() -> None:
+    quiet = [scrape(5.0 * i) for i in range(14)]
+
+    found = verdicts(probed(quiet, 0.0))
+
+    assert [verdict.level for verdict in found].index(Level.CRITICAL) == 13
+    assert "its probe failed, too" in found[-1].reason
+    assert "probe" not in found[10].reason
+
+
+@pytest.mark.parametrize("age", [61.0, 70.0, 1000.0])
+def test_a_probe_from_before_the_quiet_time_or_long_ago_excuses_nothing(age: float) -> None:
+    quiet = [scrape(5.0 * i) for i in range(14)]  # 65 s
+
+    assert last(probed(quiet, 1.0, age=age)) is Level.CRITICAL
+
+
+def test_a_probe_that_was_skipped_leaves_the_decision_to_the_counters() -> None:
+    skipped = [replace(scrape(5.0 * i), absent={"probe_up": Absence.SKIPPED}) for i in range(14)]
+
+    assert last(skipped) is Level.CRITICAL

@@ -32,6 +32,7 @@ LOAD_SECONDS = 90.0
 SHED_SECONDS = 15.0  # the load goes on so long under a tripped breaker
 RECOVERY_SECONDS = 180.0
 CLIENTS = 24
+PROBES = "probes"  # in the folder of the run: the sockets of the allocator probe
 CONFIG = f"""\
 listen: 127.0.0.1:{SERVICE_PORT}
 mode: enforce
@@ -40,7 +41,12 @@ tick: 2s
 tiers:
   {TIER}:
     targets:
-      - {{id: vllm, url: {ENGINE}, engine: vllm, request_slots: 8}}
+      - id: vllm
+        url: {ENGINE}
+        engine: vllm
+        request_slots: 8
+        sources:
+          - {{kind: allocator, directory: {PROBES}}}
     baseline: {{requests: 100}}
     breaker: {{breach_n: 2, breach_m: 3, warmup_seconds: 5, open_base_seconds: 10}}
     detectors:  # the default set, but for a cache of 32 blocks, whose usage jumps
@@ -170,6 +176,7 @@ def summary(seen: Seen, load: Load, *, audit_holds: bool) -> bool:
         ),
         f"baselines: {seen.baselines or 'none'}": bool(seen.baselines),
         "audit chain holds": audit_holds,
+        f"allocator probe in vLLM: {seen.allocator or 'not read'}": bool(seen.allocator),
     }
     say(f"clients: {counts.answered} answers, {counts.failed} failures {counts.statuses or ''}")
     for text, good in checks.items():
@@ -192,9 +199,11 @@ async def main(vllm: Path, folder: Path) -> int:
     with ExitStack() as stack:
         limits = httpx2.Limits(max_connections=CLIENTS * 2)
         async with httpx2.AsyncClient(timeout=120, limits=limits, trust_env=False) as client:
-            stack.enter_context(process("vLLM", engine, folder / "vllm.log", **ENVIRONMENT))
+            environ = {**ENVIRONMENT, "FUSEWIRE_PROBE_DIR": str(folder / PROBES)}
+            stack.enter_context(process("vLLM", engine, folder / "vllm.log", **environ))
             await answers(client, f"{ENGINE}/health", folder / "vllm.log")
-            say("vLLM is healthy")
+            sockets = sorted(path.stem for path in (folder / PROBES).glob("*.sock"))
+            say(f"vLLM is healthy; its processes with an allocator probe: {', '.join(sockets)}")
             stack.enter_context(process("fusewire serve", service, folder / "fusewire.log"))
             await answers(client, f"{SERVICE}/-/ready", folder / "fusewire.log")
             say("Fusewire is ready")

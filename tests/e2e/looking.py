@@ -19,11 +19,17 @@ class Value(msgspec.Struct):
     value: float | None
 
 
+class Finding(msgspec.Struct):
+    code: str
+    text: str
+
+
 class Target(msgspec.Struct):
     id: str
     version: str
     up: bool | None
     signals: dict[str, Value]
+    findings: list[Finding] = []
 
 
 class Progress(msgspec.Struct):
@@ -60,6 +66,7 @@ class Seen:
     kv_cache_usage_ratio: float = 0.0
     requests_waiting: float = 0.0
     preemptions_total: float = 0.0
+    allocator: str = ""  # what the probes inside vLLM said
     lowest_admit_ratio: float = 1.0
     tripped: bool = False
     tripped_at: float = 0.0
@@ -92,6 +99,8 @@ async def look(client: httpx2.AsyncClient, service: str, seen: Seen) -> str:
     seen.version = tier.targets[0].version
     for name in ("kv_cache_usage_ratio", "requests_waiting", "preemptions_total"):
         setattr(seen, name, max(getattr(seen, name), values.get(name) or 0.0))
+    said = {finding.code: finding.text for finding in tier.targets[0].findings}
+    seen.allocator = said.get("no_cuda", seen.allocator)
     seen.baselines.update({one.scope: f"{one.stage}, {one.requests}" for one in tier.baselines})
     for verdict in msgspec.json.decode(verdicts.content, type=list[Verdict]):
         name = f"{verdict.cause} {verdict.level}"

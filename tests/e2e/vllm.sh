@@ -28,4 +28,7 @@ fi
 rm -rf "$run"
 mkdir -p "$run"
 .venv/bin/python tests/e2e/make_tiny_model.py "$run/model"
+.venv/bin/fusewire render embed vllm-probe --out "$run/vllm-probe"
+"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  --force-reinstall "$run/vllm-probe"
 exec .venv/bin/python -m tests.e2e.drive_vllm --vllm "$venv/bin/vllm" --folder "$run"

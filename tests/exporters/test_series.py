@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from detectors.records import Absence, Histogram, Level, Scope, Stream, Verdict
+from detectors.records import Absence, Histogram, Level, Noticed, Scope, Stream, Verdict
 from exporters.catalog import SCRAPES
 from exporters.prometheus import MetricsPage
 from exporters.series import (
@@ -219,3 +219,14 @@ def test_a_breaker_shows_state_ratio_override_and_lease() -> None:
 
     export_breaker(page, BreakerNumbers("chat", "a", 0, 1.0))
     assert not [line for line in shown(page) if "lease" in line]
+
+
+def test_changes_are_counted_and_a_first_sight_is_none() -> None:
+    page = a_page()
+    restart, seen = Noticed("restart"), Noticed("version", "", "0.32.0", first=True)
+
+    export_reading(page, replace(a_reading(), noticed=(restart, seen)))
+    export_reading(page, replace(a_reading(), noticed=(restart,)))
+
+    found = {name: it for name, it in shown(page).items() if "changes_seen" in name}
+    assert found == {f"fusewire_changes_seen_total{{reason=restart,{A}}}": 2.0}

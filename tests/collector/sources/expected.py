@@ -1,135 +1,28 @@
 """Derives the expected signals of every recorded page, with prometheus-client and by hand.
 
-Nothing here uses Fusewire's parser or alias table: lines are read one by one by prometheus-client
-(a line that it refuses is left out), and what they mean is written down below from the catalogue of
-metrics. Run `python -m tests.collector.sources.expected` to write `expected.json` anew, and read
-the difference.
+Lines are read by `page_facts.py`, what they mean is written down below from the catalogue of
+metrics; nothing of Fusewire's own is used. Run `python -m tests.collector.sources.expected` to
+write `expected.json` anew, and read the difference.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
+from tests.collector.sources.page_facts import (
+    Facts,
+    facts_of,
+    histogram,
+    numbers,
+    quotient,
+    total,
+)
 
 PAGES = Path(__file__).parents[2] / "fixtures" / "metrics"
 EXPECTED = Path(__file__).with_name("expected.json")
-Labels: TypeAlias = dict[str, str]
-Row: TypeAlias = tuple[Labels, float]
-
-
-@dataclass
-class Facts:
-    """A page as prometheus-client reads it, line by line."""
-
-    rows: dict[str, list[Row]] = field(default_factory=dict)
-    typed: dict[str, str] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
-    cut: bool = False
-
-    def get(self, name: str) -> list[Row]:
-        return self.rows.get(name, [])
-
-
-def normal(name: str) -> str:
-    return re.sub(r"^(ray_)?(kserve_)?", "", name).replace(":", "_", 1)
-
-
-def read_line(line: str) -> Sample | None:
-    """Return what prometheus-client makes of one sample line, None if it refuses it."""
-    try:
-        families = list(text_string_to_metric_families(line + "\n"))
-    except (ValueError, IndexError, KeyError):
-        return None
-    found = [sample for family in families for sample in family.samples]
-    return found[0] if len(found) == 1 else None
-
-
-def facts_of(text: str) -> Facts:
-    facts = Facts()
-    lines = text.split("\n")
-    facts.cut = lines.pop() != ""
-    for line in lines:
-        if line.strip() == "# EOF":
-            break
-        header = re.match(r"#\s*(TYPE|HELP)\s+(\S+)\s*(\S*)", line)
-        if header:
-            word = header[3] if header[1] == "TYPE" else ""
-            name = normal(header[2])
-            for known in (name, name + "_total") if word == "counter" else (name,):
-                facts.typed[known] = word or facts.typed.get(known, "")
-        elif line.strip() and not line.startswith("#"):
-            _add(facts, line)
-    return facts
-
-
-def _add(facts: Facts, line: str) -> None:
-    sample = read_line(line)
-    if sample is None:
-        facts.refused.add(normal(line.partition("{")[0].strip()))
-    elif "server" not in sample.labels and "worker_addr" not in sample.labels:
-        facts.rows.setdefault(normal(sample.name), []).append((sample.labels, sample.value))
-
-
-def by_series(rows: list[Row]) -> dict[str, Row]:
-    """Merge copies of several processes by maximum."""
-    merged: dict[str, Row] = {}
-    for labels, value in rows:
-        kept = {name: text for name, text in labels.items() if name != "pid"}
-        key = json.dumps(kept, sort_keys=True)
-        if key not in merged or value > merged[key][1]:
-            merged[key] = (kept, value)
-    return merged
-
-
-def numbers(rows: list[Row]) -> list[float]:
-    return [value for _, value in by_series(rows).values()]
-
-
-def total(facts: Facts, *names: str) -> float | None:
-    """Return the sum over the first family that has samples."""
-    for name in names:
-        found = numbers(facts.get(name))
-        if found:
-            return sum(found) if min(found) >= 0 else None
-    return None
-
-
-def histogram(facts: Facts, names: tuple[str, ...], **only: str) -> list[float] | None:
-    """Return [finite bounds, total, sum, cumulative counts...] of the first family there."""
-    for name in names:
-        rows = [row for row in facts.get(name + "_bucket") if only.items() <= row[0].items()]
-        sums = [row for row in facts.get(name + "_sum") if only.items() <= row[0].items()]
-        counts = [row for row in facts.get(name + "_count") if only.items() <= row[0].items()]
-        if not (rows or sums or counts):
-            continue
-        if facts.typed.get(name, "histogram") not in {"histogram", "untyped", ""}:
-            return None
-        if not (rows and sums and counts):
-            return None
-        buckets: dict[float, float] = {}
-        for labels, value in by_series(rows).values():
-            bound = float(labels["le"])
-            buckets[bound] = buckets.get(bound, 0.0) + value
-        finite = sorted(bound for bound in buckets if bound < math.inf)
-        whole = [float(len(finite)), sum(numbers(counts)), sum(numbers(sums))]
-        return whole + [buckets[bound] for bound in finite]
-    return None
-
-
-def quotient(facts: Facts, *pairs: tuple[str, str]) -> float | None:
-    for over, of in pairs:
-        if facts.get(over) and facts.get(of):
-            below = sum(numbers(facts.get(of)))
-            return sum(numbers(facts.get(over))) / below if below else None
-    return None
 
 
 def capacity(facts: Facts) -> float | None:
@@ -224,43 +117,146 @@ def tgi_values(facts: Facts) -> dict[str, float | None]:
     }
 
 
-VLLM_HISTOGRAMS: dict[str, tuple[str, ...]] = {
-    "ttft_seconds": ("vllm_time_to_first_token_seconds",),
+def sglang_values(facts: Facts) -> dict[str, float | None]:
+    """Sum schedulers (`dp_rank`), of a scheduler's workers only the first."""
+
+    def scheduler(*names: str) -> list[float]:
+        for name in names:
+            rows = facts.get(name)
+            first = min((labels.get("tp_rank", "0") for labels, _ in rows), default="0")
+            if rows:
+                return [value for labels, value in rows if labels.get("tp_rank", "0") == first]
+        return []
+
+    running = scheduler("sglang_num_running_reqs", "sglang_num_requests_running")
+    waiting = scheduler("sglang_num_queue_reqs", "sglang_num_requests_waiting")
+    usage = scheduler("sglang_token_usage")
+    hits = scheduler("sglang_cache_hit_rate")
+    done = total(facts, "sglang_num_requests_total")
+    aborted = total(facts, "sglang_num_aborted_requests_total")
+    return {
+        "requests_running": sum(running) if running else None,
+        "requests_waiting": sum(waiting) if waiting else None,
+        "request_slots": total(facts, "sglang_max_running_requests"),
+        "context_tokens": total(facts, "sglang_context_len"),
+        "kv_cache_usage_ratio": max(usage, default=None),
+        "kv_cache_usage_mean_ratio": sum(usage) / len(usage) if usage else None,
+        "kv_cache_capacity_tokens": total(facts, "sglang_max_total_num_tokens"),
+        "prompt_tokens_total": total(facts, "sglang_prompt_tokens_total"),
+        "generation_tokens_total": total(facts, "sglang_generation_tokens_total"),
+        "requests_finished_total": None if done is None else done + (aborted or 0.0),
+        "prefix_cache_hit_ratio": max(hits) if hits and max(hits) <= 1.0 else None,
+    }
+
+
+def llamacpp_values(facts: Facts) -> dict[str, float | None]:
+    prompt = total(facts, "llamacpp_prompt_tokens_total")
+    cached = total(facts, "llamacpp_prompt_tokens_cached_total")
+    hits = cached / (cached + prompt) if cached is not None and prompt is not None else None
+    return {
+        "requests_running": total(facts, "llamacpp_requests_processing"),
+        "requests_waiting": total(facts, "llamacpp_requests_deferred"),
+        "prompt_tokens_total": prompt,
+        "generation_tokens_total": total(facts, "llamacpp_tokens_predicted_total"),
+        "prefix_cache_hit_ratio": hits,
+    }
+
+
+def triton_values(facts: Facts) -> dict[str, float | None]:
+    def of(family: str, label: str) -> dict[str, float]:
+        return {labels.get(label, ""): value for labels, value in facts.get(family)}
+
+    requests = of("nv_trt_llm_request_metrics", "request_type")
+    blocks = of("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type")
+    usage = blocks["used"] / blocks["max"] if blocks else None
+    success = of("nv_inference_request_success", "model")
+    failure = of("nv_inference_request_failure", "reason")
+    ours = [value for reason, value in failure.items() if reason not in {"REJECTED", "CANCELED"}]
+    done = success.get("ensemble", sum(success.values())) if success else None
+    return {
+        "requests_running": requests.get("active"),
+        "requests_waiting": requests.get("waiting"),
+        "request_slots": requests.get("max"),
+        "kv_cache_usage_ratio": usage,
+        "kv_cache_usage_mean_ratio": usage,
+        "kv_cache_capacity_tokens": blocks["max"] * blocks["tokens_per"] if blocks else None,
+        "requests_finished_total": None if done is None else done + sum(failure.values()),
+        "requests_rejected_total": failure.get("REJECTED"),
+        "requests_failed_total": sum(ours) if ours else None,
+    }
+
+
+Families: TypeAlias = dict[str, tuple[tuple[str, ...], dict[str, str]]]
+VLLM_HISTOGRAMS: Families = {
+    "ttft_seconds": (("vllm_time_to_first_token_seconds",), {}),
     "inter_token_seconds": (
-        "vllm_inter_token_latency_seconds",
-        "vllm_time_per_output_token_seconds",
+        ("vllm_inter_token_latency_seconds", "vllm_time_per_output_token_seconds"),
+        {},
     ),
-    "queue_seconds": ("vllm_request_queue_time_seconds", "vllm_time_in_queue_requests"),
-    "e2e_seconds": ("vllm_e2e_request_latency_seconds",),
-    "prefill_seconds": ("vllm_request_prefill_time_seconds",),
-    "decode_seconds": ("vllm_request_decode_time_seconds",),
+    "queue_seconds": (("vllm_request_queue_time_seconds", "vllm_time_in_queue_requests"), {}),
+    "e2e_seconds": (("vllm_e2e_request_latency_seconds",), {}),
+    "prefill_seconds": (("vllm_request_prefill_time_seconds",), {}),
+    "decode_seconds": (("vllm_request_decode_time_seconds",), {}),
 }
-TGI_HISTOGRAMS: dict[str, tuple[str, dict[str, str]]] = {
-    "inter_token_seconds": ("tgi_batch_inference_duration", {"method": "decode"}),
-    "queue_seconds": ("tgi_request_queue_duration", {}),
-    "e2e_seconds": ("tgi_request_duration", {}),
-    "prefill_seconds": ("tgi_batch_forward_duration", {"method": "prefill"}),
+TGI_HISTOGRAMS: Families = {
+    "inter_token_seconds": (("tgi_batch_inference_duration",), {"method": "decode"}),
+    "queue_seconds": (("tgi_request_queue_duration",), {}),
+    "e2e_seconds": (("tgi_request_duration",), {}),
+    "prefill_seconds": (("tgi_batch_forward_duration",), {"method": "prefill"}),
+}
+SGLANG_HISTOGRAMS: Families = {
+    "ttft_seconds": (("sglang_time_to_first_token_seconds",), {}),
+    "inter_token_seconds": (("sglang_time_per_output_token_seconds",), {}),
+    "e2e_seconds": (("sglang_e2e_request_latency_seconds",), {}),
+}
+# sums and counts as counters: family of the sums, of the counts, unit of the sums in seconds
+COUNTED: dict[str, dict[str, tuple[str, str, float]]] = {
+    "llamacpp": {
+        "inter_token_seconds": (
+            "llamacpp_tokens_predicted_seconds_total",
+            "llamacpp_tokens_predicted_total",
+            1.0,
+        )
+    },
+    "triton": {
+        "queue_seconds": ("nv_inference_queue_duration_us", "nv_inference_request_success", 1e-6),
+        "e2e_seconds": ("nv_inference_request_duration_us", "nv_inference_request_success", 1e-6),
+    },
 }
 Derive: TypeAlias = Callable[[Facts], dict[str, float | None]]
+ENGINES: dict[str, tuple[str, Derive, Families]] = {
+    "vllm_": ("vllm", vllm_values, VLLM_HISTOGRAMS),
+    "tgi_": ("tgi", tgi_values, TGI_HISTOGRAMS),
+    "sglang_": ("sglang", sglang_values, SGLANG_HISTOGRAMS),
+    "llamacpp_": ("llamacpp", llamacpp_values, {}),
+    "nv_": ("triton", triton_values, {}),
+    "jetstream_": ("jetstream", lambda facts: {}, {}),
+}
+
+
+def counted(facts: Facts, sums: str, counts: str, scale: float) -> list[float] | None:
+    """Return [0 bounds, total, sum] of the series that both counters have."""
+    of = {json.dumps(labels, sort_keys=True): value for labels, value in facts.get(counts)}
+    pairs = [
+        (value * scale, of[json.dumps(labels, sort_keys=True)])
+        for labels, value in facts.get(sums)
+        if json.dumps(labels, sort_keys=True) in of
+    ]
+    return [0.0, sum(n for _, n in pairs), sum(it for it, _ in pairs)] if pairs else None
 
 
 def expected_of(text: str) -> dict[str, object]:
     """Return the signals that a page must give at its first scrape."""
     facts = facts_of(text)
     names = {*facts.rows, *facts.typed, *facts.refused}
-    vllm = [name for name in names if name.startswith("vllm_")]
-    tgi = [name for name in names if name.startswith("tgi_")]
-    if not vllm and not tgi:
+    prefix = next((it for it in ENGINES if any(name.startswith(it) for name in names)), "")
+    if not prefix:
         return {"engine": "", "values": {}, "histograms": {}}
-    engine, derive = ("vllm", vllm_values) if vllm else ("tgi", tgi_values)
+    engine, derive, families = ENGINES[prefix]
     values = {name: value for name, value in derive(facts).items() if value is not None}
-    found = {
-        signal: histogram(facts, families)
-        for signal, families in VLLM_HISTOGRAMS.items()
-        if engine == "vllm"
-    }
-    for signal, (family, only) in TGI_HISTOGRAMS.items() if engine == "tgi" else ():
-        found[signal] = histogram(facts, (family,), **only)
+    found = {signal: histogram(facts, known, **only) for signal, (known, only) in families.items()}
+    for signal, (sums, counts, scale) in COUNTED.get(engine, {}).items():
+        found[signal] = counted(facts, sums, counts, scale)
     kept = {signal: numbers for signal, numbers in found.items() if numbers is not None}
     return {"engine": engine, "values": values, "histograms": kept}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -30,7 +31,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[Server]:
+async def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     """Run a server that reads a request and then does what `answer` does."""
     server = Server()
     open_writers: set[asyncio.StreamWriter] = set()
@@ -46,7 +47,7 @@ async def serving(answer: Answer) -> AsyncIterator[Server]:
             open_writers.discard(writer)
             writer.close()
 
-    listener = await asyncio.start_server(handle, "127.0.0.1", 0)
+    listener = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
     host, port = listener.sockets[0].getsockname()[:2]
     server.url = f"http://{host}:{port}"
     try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from collector.sources.buckets import histograms
 from collector.sources.page import Skip
 from detectors.records import Absence
-from tests.collector.sources.reading_pages import Scraped, body
+from tests.collector.sources.reading_pages import Scraped, body, page_of
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -114,3 +115,32 @@ def test_one_absurd_count_leaves_nothing_behind() -> None:
     assert with_it[1].absent["requests_lost_total"] is Absence.UNUSABLE
     assert with_it[2].histograms == without[2].histograms
     assert with_it[2].values["requests_lost_total"] == without[2].values["requests_lost_total"]
+
+
+def test_a_fall_of_buckets_is_put_right_and_told() -> None:
+    steady, torn = (
+        histograms(page.samples["vllm_e2e_request_latency_seconds"], scale=1.0)[0][0]
+        for page in (
+            page_of(
+                f'vllm:e2e_request_latency_seconds_bucket{{le="1"}} 9\n'
+                f'vllm:e2e_request_latency_seconds_bucket{{le="2"}} {second}\n'
+                "vllm:e2e_request_latency_seconds_sum 5\nvllm:e2e_request_latency_seconds_count 9\n"
+            )
+            for second in (9, 4)
+        )
+    )
+
+    assert (steady.dip, torn.dip) == (0.0, 5.0)
+    assert torn.counts == (9.0, 9.0)
+
+
+@pytest.mark.parametrize("missing", ["sum", "count"])
+def test_a_summary_needs_its_sum_and_its_count(missing: str) -> None:
+    lines = ["tgi_request_duration_sum 21.5\n", "tgi_request_duration_count 31\n"]
+    page = page_of("".join(lines))
+    torn = page_of("".join(line for line in lines if missing not in line))
+
+    (whole,), none = histograms(page.samples["tgi_request_duration"], scale=1.0, bare=True)
+
+    assert (whole.bounds, whole.total, whole.sum, none) == ((), 31.0, 21.5, 0)
+    assert histograms(torn.samples["tgi_request_duration"], scale=1.0, bare=True) == ([], 1)

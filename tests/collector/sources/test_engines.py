@@ -79,7 +79,7 @@ def test_the_full_cache_of_the_kv_recording_reads_as_a_person_reads_it() -> None
     ("name", "signal", "absence"),
     [
         ("tgi-3.3-fresh-idle-empty.txt", "requests_running", Absence.NO_DATA),
-        ("llamacpp-2026.txt", "requests_running", Absence.NO_DATA),
+        ("dcgm-netdata-testdata.txt", "requests_running", Absence.NO_DATA),
         ("vllm-0.8.5.post2-idle.txt", "requests_running", Absence.NO_FAMILY),
         ("vllm-0.6-headers-only-truncated.txt", "requests_running", Absence.NO_SAMPLE),
         ("vllm-0.6-headers-only-truncated.txt", "ttft_seconds", Absence.SCRAPE_FAILED),
@@ -94,7 +94,8 @@ def test_the_full_cache_of_the_kv_recording_reads_as_a_person_reads_it() -> None
         ("vllm-0.9.2.post2-load.txt", "requests_failed_total", Absence.NO_SAMPLE),
         ("ray-2.32-vllm-0.6.txt", "prefix_cache_hit_ratio", Absence.UNUSABLE),
         ("vllm-0.5.1-all-zero-ttft.txt", "ttft_seconds", Absence.UNUSABLE),
-        ("tgi-0.4-summaries-expired-window.txt", "e2e_seconds", Absence.UNUSABLE),
+        ("tgi-0.4-summaries-expired-window.txt", "prefill_seconds", Absence.NO_FAMILY),
+        ("tgi-3.3-full-2025-09.txt", "batch_token_budget", Absence.NOT_IN_VERSION),
         ("tgi-3.3-full-2025-09.txt", "kv_cache_usage_ratio", Absence.UNUSABLE),
         ("tgi-3.3-full-2025-09.txt", "requests_rejected_total", Absence.NO_SAMPLE),
     ],
@@ -111,7 +112,7 @@ def test_the_kinds_of_absence_are_told_apart(name: str, signal: str, absence: Ab
         ("vllm-0.8.1-v1.txt", "0.7.3-0.11.2"),
         ("vllm-0.9.2.post2-load.txt", "0.9.2-0.11.2"),
         ("vllm-0.32.0-load.txt", ">=0.32.0"),
-        ("vllm-0.2.3-aioprometheus-truncated.txt", "<=0.6.6"),
+        ("vllm-0.2.3-aioprometheus-truncated.txt", "<=0.3.2"),
         ("vllm-ascend-dp2-excerpt.txt", ""),
     ],
 )
@@ -317,8 +318,8 @@ def test_an_engine_that_is_named_is_the_only_one_looked_for() -> None:
     found = target.read(body("vllm-0.32.0-load.txt"))
 
     assert set(found.absent.values()) == {Absence.NO_DATA}
-    with pytest.raises(ValueError, match="'sglang': expected auto or one of vllm, tgi"):
-        engines_named("sglang")
+    with pytest.raises(ValueError, match="'ollama': expected auto or one of vllm, tgi, sg"):
+        engines_named("ollama")
 
 
 def test_lost_requests_are_first_tokens_without_an_end() -> None:

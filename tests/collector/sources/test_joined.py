@@ -68,13 +68,14 @@ async def test_a_companions_values_join_the_next_scrape_with_their_age() -> None
     source, _ = joined(main, moment=1004.0)
 
     await source.keep(
+        0,
         replace(
             of_gpu(
                 {"up": 1.0, "gpu_memory_used_bytes": 9.0},
                 absent={"gpu_throttled": Absence.NO_SAMPLE},
             ),
             parts={"gpu_memory_used_bytes": {"0": 4.0, "1": 5.0}},
-        )
+        ),
     )
     reading = await source.read()
 
@@ -88,7 +89,7 @@ async def test_a_companions_values_join_the_next_scrape_with_their_age() -> None
 async def test_what_a_companion_has_not_said_lately_is_stale_not_unchanged() -> None:
     source, _ = joined(a_reading({"up": 1.0}), moment=1015.1)
 
-    await source.keep(of_gpu({"gpu_memory_used_bytes": 9.0}))
+    await source.keep(0, of_gpu({"gpu_memory_used_bytes": 9.0}))
     reading = await source.read()
 
     assert "gpu_memory_used_bytes" not in reading.values
@@ -100,7 +101,7 @@ async def test_the_engines_own_word_wins_and_a_wanted_signal_gets_the_better_rea
     source, _ = joined(main)
 
     await source.keep(
-        of_gpu({"requests_running": 99.0}, absent={"gpu_memory_used_bytes": Absence.NO_DRIVER})
+        0, of_gpu({"requests_running": 99.0}, absent={"gpu_memory_used_bytes": Absence.NO_DRIVER})
     )
     reading = await source.read()
 
@@ -111,7 +112,7 @@ async def test_the_engines_own_word_wins_and_a_wanted_signal_gets_the_better_rea
 async def test_a_failed_scrape_still_tells_what_the_gpu_says() -> None:
     source, _ = joined(a_reading({"up": 0.0}, problem="connection refused"))
 
-    await source.keep(of_gpu({"gpu_memory_used_bytes": 9.0}))
+    await source.keep(0, of_gpu({"gpu_memory_used_bytes": 9.0}))
     reading = await source.read()
 
     assert not reading.up
@@ -122,8 +123,8 @@ async def test_a_change_is_said_once_and_a_finding_as_long_as_it_holds() -> None
     source, _ = joined(a_reading())
     finding = Finding("gpu_lost", "gpu_memory_used_bytes", "GPU 1 is lost")
 
-    await source.keep(replace(of_gpu({}), noticed=(Noticed("driver"),), findings=(finding,)))
-    await source.keep(replace(of_gpu({}), noticed=(Noticed("vbios"),), findings=(finding,)))
+    await source.keep(0, replace(of_gpu({}), noticed=(Noticed("driver"),), findings=(finding,)))
+    await source.keep(0, replace(of_gpu({}), noticed=(Noticed("vbios"),), findings=(finding,)))
     first, second = await source.read(), await source.read()
 
     assert [it.what for it in first.noticed] == ["driver", "vbios"]
@@ -135,7 +136,7 @@ async def test_processes_travel_with_the_reading() -> None:
     source, _ = joined(a_reading())
     process = GpuProcess("0", 41, 2.0, "python", "target")
 
-    await source.keep(replace(of_gpu({}), processes=(process,)))
+    await source.keep(0, replace(of_gpu({}), processes=(process,)))
 
     assert (await source.read()).processes == (process,)
 
@@ -143,7 +144,7 @@ async def test_processes_travel_with_the_reading() -> None:
 async def test_limits_that_a_companion_found_reach_the_engines_page() -> None:
     source, page = joined(a_reading())
 
-    await source.keep(of_gpu({"batch_token_budget": 4096.0, "gpu_memory_used_bytes": 1.0}))
+    await source.keep(0, of_gpu({"batch_token_budget": 4096.0, "gpu_memory_used_bytes": 1.0}))
 
     assert page.learned == [{"batch_token_budget": 4096.0}]
 

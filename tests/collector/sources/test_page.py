@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from collector.sources.families import compile_families
 from collector.sources.keys import SeriesCache
 from collector.sources.page import MAX_LINE_BYTES, MAX_SAMPLES, Page, Skip, parse
-from tests.collector.sources.expected import normal, read_line
+from tests.collector.sources.page_facts import normal, read_line
 from tests.collector.sources.reading_pages import FAMILIES, NAMES, body, page_of
 
 Flat = tuple[str, tuple[tuple[str, str], ...], float]

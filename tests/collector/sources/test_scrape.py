@@ -59,7 +59,7 @@ async def test_a_good_page_becomes_a_reading(client: httpx2.AsyncClient) -> None
     assert reading.values["requests_waiting"] == 45.0
     assert reading.histograms["ttft_seconds"].total == 55.0
     assert reading.identity.engine == "vllm"
-    assert reading.absent["batch_tokens"] is Absence.NO_FAMILY
+    assert reading.absent["batch_tokens"] is Absence.NOT_IN_VERSION
     assert source.stats().outcomes == {Outcome.READ: 1}
     assert source.stats().aliases["kv_cache_usage_ratio"] == "vllm_kv_cache_usage_perc"
 
@@ -392,7 +392,7 @@ async def test_a_url_without_a_path_gets_the_usual_one(url: str, expected: str) 
 
 
 async def test_an_unknown_engine_is_refused_before_serving(client: httpx2.AsyncClient) -> None:
-    target = ScrapeTarget("chat", "a", "http://127.0.0.1", engine="sglang")
+    target = ScrapeTarget("chat", "a", "http://127.0.0.1", engine="ollama")
 
     with pytest.raises(ValueError, match="expected auto or one of vllm, tgi"):
         ScrapeSource(target, client=client, now=lambda: NOW, monotonic=monotonic)

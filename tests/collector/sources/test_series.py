@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.sources.series import MAX_PARTS, Ledger, Point, RawHistogram
+from detectors.records import Histogram
 
 START = 1_700_000_000.0
 
@@ -262,3 +263,21 @@ def test_the_bound_on_series_holds_over_counters_and_histograms(limit: int) -> N
 
     assert ledger.tracked == limit
     assert ledger.refused == 2 - limit
+
+
+def test_a_spoilt_histogram_begins_anew_with_what_the_page_says() -> None:
+    ledger = Ledger()
+    ledger.begin(None)
+    ledger.histogram(
+        "queue_seconds", "q", [RawHistogram("a", (1.0,), (3.0,), 4.0, 5e9)], whole=True
+    )
+    ledger.begin(None)
+    fresh = [
+        RawHistogram("a", (1.0,), (1.0,), 1.0, 0.5),
+        RawHistogram("b", (1.0,), (0.0,), 2.0, 4.0),
+    ]
+    ledger.histogram("queue_seconds", "q", fresh, whole=True)
+
+    assert ledger.anew("queue_seconds") == Histogram((1.0,), (1.0,), 3.0, 4.5)
+    assert ledger.observed("queue_seconds") == 7.0
+    assert ledger.anew("ttft_seconds") is None

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from collector.sources.oddities import oddities
 from collector.sources.page import Skip
+from collector.sources.quality import Quality
+from collector.sources.quantiles import Windows
 from collector.sources.translate import Translation
 from detectors.records import Absence
-from tests.collector.sources.reading_pages import NAMES, Scraped, body
+from tests.collector.sources.reading_pages import NAMES, Scraped, body, page_of
 
 PAGES = {name: body(name) for name in NAMES if body(name)}
 WORDS = (
@@ -62,6 +65,7 @@ def problems(found: Translation, highest: dict[str, float]) -> list[str]:
     return wrong
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(sorted(PAGES)),
@@ -70,9 +74,9 @@ def problems(found: Translation, highest: dict[str, float]) -> list[str]:
 def test_no_page_raises_or_leaves_a_number_that_is_none_or_falls(
     name: str, scrapes: list[list[tuple[str, int, bytes]]]
 ) -> None:
-    target = Scraped()
+    target, quality, windows = Scraped(), Quality(), Windows()
     highest: dict[str, float] = {}
-    for mutations in scrapes:
+    for turn, mutations in enumerate(scrapes):
         text = PAGES[name]
         for kind, place, number in mutations:
             text = mutated(text, kind, place, number)
@@ -80,6 +84,14 @@ def test_no_page_raises_or_leaves_a_number_that_is_none_or_falls(
         found = target.read(text)
 
         assert problems(found, highest) == []
+        page = page_of(text)
+        quality.check(page, found, target.ledger, 5.0 * turn)
+        found.findings += oddities(page, found)
+        windows.take(found, 5.0 * turn)
+        assert all(it.lower <= it.value <= it.upper for it in found.quantiles.values())
+        assert all(it.value < ABSURD for it in found.quantiles.values())
+        assert not found.absent.keys() & (found.values.keys() | found.histograms.keys())
+        assert len(found.findings) == len({(it.code, it.signal) for it in found.findings})
 
 
 @pytest.mark.parametrize("below", ["5e-324", "1e-300"])
