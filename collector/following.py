@@ -10,11 +10,17 @@ import msgspec
 
 from collector.gauges import show_decoded
 from collector.health import Health
-from collector.ingest.follower import Follower, Position
+from collector.ingest.follower import Follower
 from collector.ingest.intake import Intake, IntakeBusy, IntakeError
 from collector.ingest.records import BodyError, Decoded, Defaults
+from collector.ingest.rotated import Position
 from detectors.records import Batch
-from exporters.catalog import FOLLOWER_LAG, FOLLOWER_RESTARTS, GENERATIONS_REJECTED
+from exporters.catalog import (
+    FOLLOWER_LAG,
+    FOLLOWER_LOST,
+    FOLLOWER_RESTARTS,
+    GENERATIONS_REJECTED,
+)
 from exporters.prometheus import MetricsPage
 
 QUIET_SECONDS = 0.5  # between looks at a file that did not grow
@@ -53,6 +59,8 @@ class Following:
         self.page.set(FOLLOWER_LAG, labels, chunk.lag_bytes)
         if chunk.restarts:
             self.page.add(FOLLOWER_RESTARTS, labels, chunk.restarts)
+        if chunk.lost:
+            self.page.add(FOLLOWER_LOST, labels, chunk.lost)
         if chunk.skipped:
             self.page.add(GENERATIONS_REJECTED, labels | {"reason": "oversized"}, chunk.skipped)
         if chunk.problem:

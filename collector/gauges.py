@@ -15,6 +15,7 @@ from collector.sources.protocols import Source
 from detectors.records import Scope
 from exporters.catalog import (
     ALERT_STREAMS_DROPPED,
+    ANNOTATIONS_DROPPED,
     BASELINE_MADE,
     BASELINE_PROGRESS,
     BASELINE_REQUESTS,
@@ -121,6 +122,7 @@ class Dropped:
     worker_deaths: int
     history: int
     memory: int
+    annotations: int
     alert_streams: int
 
 
@@ -130,6 +132,7 @@ def show_dropped(page: MetricsPage, dropped: Dropped) -> None:
     page.set(INGEST_WORKER_DEATHS, {}, dropped.worker_deaths)
     page.set(VERDICTS_DROPPED, {"source": "history"}, dropped.history)
     page.set(VERDICTS_DROPPED, {"source": "memory"}, dropped.memory)
+    page.set(ANNOTATIONS_DROPPED, {}, dropped.annotations)
     page.set(ALERT_STREAMS_DROPPED, {}, dropped.alert_streams)
 
 

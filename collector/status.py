@@ -12,6 +12,7 @@ from collector.parts import Parts, TierFacts
 from collector.web.view import (
     BaselineView,
     BreakerView,
+    FindingView,
     HealthView,
     OverrideView,
     PartView,
@@ -65,6 +66,7 @@ def _tier(parts: Parts, tier: str, facts: TierFacts) -> TierView:
         mode=facts.mode,
         role=facts.role,
         targets=tuple(map(_target, shown.targets)),
+        neighbours=tuple(map(_target, shown.neighbours)),
         verdicts=tuple(map(_verdict, parts.newest.listed(tier=tier, limit=MOST_VERDICTS))),
         breakers=tuple(_breaker(breakers[key]) for key in sorted(breakers) if key.tier == tier),
         baselines=tuple(map(_baseline, shown.baselines)),
@@ -80,6 +82,7 @@ def _target(target: TargetOut) -> TargetView:
         age_seconds=target.age_seconds,
         problem=target.problem,
         signals=tuple(_signal(name, signal) for name, signal in target.signals.items()),
+        findings=tuple(FindingView(it.code, it.signal, it.text) for it in target.findings),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +23,17 @@ def need_program(name: str, *, install: str) -> str:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
+
+
+def need_installed(name: str, environment: str, *, install: str) -> str:
+    """Return the path of a program in an environment of its own beside the sources.
+
+    Args:
+        name: The program's file name.
+        environment: The folder of the virtual environment (`.venv-litellm`), git-ignored.
+        install: The commands that make it, for the message.
+    """
+    path = Path(__file__).parents[1] / environment / "bin" / name
+    if path.exists():
+        return str(path)
+    return need_program(name, install=install)

@@ -2,9 +2,17 @@
 
 from fastapi import APIRouter
 
-from collector.api import breakers, ingest, service, tiers
+from collector.api import annotations, breakers, ingest, limits, otlp, service, tiers
 
-ROUTERS = (service.router, ingest.router, tiers.router, breakers.router)
+ROUTERS = (
+    service.router,
+    ingest.router,
+    otlp.router,
+    tiers.router,
+    breakers.router,
+    limits.router,
+    annotations.router,
+)
 
 
 def all_routes() -> APIRouter:

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 
 from collector.api.parts import MayChange, PartsDep
 from collector.gauges import show_decoded
-from collector.ingest.intake import IntakeBusy, IntakeError
+from collector.ingest.intake import IntakeBusy, IntakeError, Work, open_and_decode
 from collector.ingest.records import BodyError, Decoded, Defaults, Reason, TierNames
 from collector.parts import Parts
 from exporters.catalog import GENERATIONS_REJECTED, INGEST_QUEUE
@@ -49,14 +49,26 @@ async def take_generations(
     accepted and 422 when none was; text is turned into numbers and dropped.
     """
     _check_content_type(request)
-    if tier and tier not in parts.tiers:
-        known = ", ".join(sorted(parts.tiers))
-        raise HTTPException(404, detail=f"no tier {tier!r}; known: {known}")
-    body = await _read(request, parts)
     defaults = defaults_of(parts, tier=tier, target=target, segment=segment)
+    return _answer(await take_body(request, parts, defaults, SOURCE))
+
+
+async def take_body(
+    request: Request, parts: Parts, defaults: Defaults, source: str, work: Work = open_and_decode
+) -> Decoded:
+    """Take a body in and count it; nothing of it is taken if this raises.
+
+    Raises:
+        HTTPException: 404 for an unknown tier, 413 and 400 for a body that cannot be read, 429 with
+            `Retry-After` while there is no room, 503 if the worker died over it.
+    """
+    if defaults.tier and defaults.tier not in parts.tiers:
+        known = ", ".join(sorted(parts.tiers))
+        raise HTTPException(404, detail=f"no tier {defaults.tier!r}; known: {known}")
+    body = await _read(request, parts)
     encoding = request.headers.get("content-encoding", "")
     try:
-        decoded = await parts.intake.submit(body, defaults, encoding=encoding)
+        decoded = await parts.intake.submit(body, defaults, encoding=encoding, work=work)
     except IntakeBusy as error:
         after = str(math.ceil(error.retry_after_seconds))
         raise HTTPException(429, detail=str(error), headers={"retry-after": after}) from error
@@ -66,11 +78,11 @@ async def take_generations(
         raise _refused(parts, error.reason, error.message) from error
     finally:
         parts.page.set(INGEST_QUEUE, {"source": SOURCE}, parts.intake.waiting)
-    show_decoded(parts.page, decoded, source=SOURCE)
+    show_decoded(parts.page, decoded, source=source)
     for batch in decoded.batches:
         parts.take_batch(batch)
         await asyncio.sleep(0)  # a body of many variants must not hold the loop
-    return _answer(decoded)
+    return decoded
 
 
 def defaults_of(parts: Parts, *, tier: str = "", target: str = "", segment: str = "") -> Defaults:

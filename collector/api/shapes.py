@@ -23,10 +23,24 @@ class SignalOut(BaseModel):
     unit: str
     age_seconds: float
     absent: str | None
+    parts: dict[str, float] = {}
+
+
+class FindingOut(BaseModel):
+    """Something about a target that a person should know and no limit judges."""
+
+    model_config = _STRICT
+
+    code: str
+    signal: str
+    text: str
 
 
 class TargetOut(BaseModel):
-    """One target with its newest reading; signals are empty before the first scrape."""
+    """One target with its newest reading; signals are empty before the first scrape.
+
+    A neighbour of a tier (a client, a broker) has the same form; its `engine` is its kind.
+    """
 
     model_config = _STRICT
 
@@ -39,6 +53,7 @@ class TargetOut(BaseModel):
     problem: str
     age_seconds: float | None
     signals: dict[str, SignalOut]
+    findings: list[FindingOut] = []
 
 
 class BaselineProgressOut(BaseModel):
@@ -66,6 +81,7 @@ class TierOut(BaseModel):
     mode: str
     targets: list[TargetOut]
     baselines: list[BaselineProgressOut]
+    neighbours: list[TargetOut] = []
 
 
 class VerdictOut(BaseModel):
@@ -201,12 +217,21 @@ def target_out(*, target: str, url: str, reading: Reading | None, now: datetime)
         problem=reading.problem,
         age_seconds=age,
         signals=_signals(reading, age),
+        findings=[
+            FindingOut(code=it.code, signal=it.signal, text=it.text) for it in reading.findings
+        ],
     )
 
 
 def _signals(reading: Reading, age: float) -> dict[str, SignalOut]:
     found = {
-        name: SignalOut(value=value, unit=SIGNALS[name].unit, age_seconds=age, absent=None)
+        name: SignalOut(
+            value=value,
+            unit=SIGNALS[name].unit,
+            age_seconds=age + reading.ages.get(name, 0.0),
+            absent=None,
+            parts=dict(reading.parts.get(name, {})),
+        )
         for name, value in reading.values.items()
         if name in SIGNALS
     }

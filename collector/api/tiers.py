@@ -45,15 +45,18 @@ async def list_tiers(parts: PartsDep) -> list[TierOut]:
 def tier_out(parts: Parts, tier: str) -> TierOut:
     """Return one tier as it is now."""
     facts, now = parts.tiers[tier], parts.now()
+    readings = parts.state.readings
     return TierOut(
         tier=tier,
         role=facts.role,
         mode=facts.mode,
         targets=[
-            target_out(
-                target=target, url=url, reading=parts.state.readings.get((tier, target)), now=now
-            )
+            target_out(target=target, url=url, reading=readings.get((tier, target)), now=now)
             for target, url in facts.targets.items()
+        ],
+        neighbours=[
+            target_out(target=name, url="", reading=readings.get((tier, name)), now=now)
+            for name in facts.neighbours
         ],
         baselines=_progress(parts, tier),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -12,13 +11,12 @@ import click
 from alerts.render import RULES_PATH
 from alerts.render import written_files as rule_files
 from alerts.rules import RuleSettings
+from collector.cli.embeds import EMBEDS
 from collector.cli.options import loaded
 from collector.cli.output import fail, write_file
 from collector.config import Config
 from detectors.limit import LimitConfig
 from detectors.stalled import StalledConfig
-
-_EMBEDDED = ("alerts.embed", "exporters.embed")
 
 
 @click.group()
@@ -79,29 +77,23 @@ def render_reference(*, write: bool) -> None:
 def render_embed(name: str | None, out: Path | None) -> None:
     """Print the single-file module NAME that runs in another process; without NAME list them.
 
-    Such a file needs nothing but Python's standard library.
+    Such a file needs nothing but Python's standard library (the client kit: prometheus-client,
+    too). What is a package of several files is written to a folder, with --out.
     """
-    known = embedded_files()
     if name is None:
-        for one in sorted(known):
-            click.echo(one)
+        for one in sorted(EMBEDS):
+            click.echo(f"{one:<16} {EMBEDS[one].help}")
         return
-    if name not in known:
-        fail(f"there is no {name!r} to embed; known: {', '.join(sorted(known))}")
-    if out is None:
-        click.echo(known[name], nl=False)
+    if name not in EMBEDS:
+        fail(f"there is no {name!r} to embed; known: {', '.join(sorted(EMBEDS))}")
+    embed = EMBEDS[name]
+    if out is not None:
+        for path, text in embed.texts().items():
+            write_file(out / path, text)
+    elif embed.alone:
+        click.echo(embed.texts()[embed.alone], nl=False)
     else:
-        write_file(out / f"{name}.py", known[name])
-
-
-def embedded_files() -> Mapping[str, str]:
-    """Return the modules of the `embed` folders, name to text."""
-    return {
-        entry.name.removesuffix(".py"): entry.read_text(encoding="utf-8")
-        for package in _EMBEDDED
-        for entry in files(package).iterdir()
-        if entry.name.endswith(".py") and not entry.name.startswith("_")
-    }
+        fail(f"{name} is a package of {len(embed.files)} files; say where to: --out DIRECTORY")
 
 
 def rule_settings(config: Config) -> RuleSettings:

@@ -9,6 +9,8 @@ import click
 _COMMANDS = {
     "serve": "serving:serve",
     "check-config": "serving:check_config",
+    "doctor": "doctoring:doctor",
+    "init": "doctoring:init",
     "status": "watching:status",
     "demo": "demonstration:demo",
     "baseline": "baselines:baseline",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from detectors.features import LOOP_WINDOW_TOKENS, looping
 from detectors.records import Batch, FloatArray, IntArray
 from detectors.signals import grid_of
 
+Key = TypeVar("Key", bound=Hashable)
+_NONE = np.empty(0)
+_DOUBLE_BYTES = 8
 MOST_COUNTED = 64  # batches of a body, the largest: counts weigh 40 kB each, however few the rows
 
 
@@ -42,26 +45,28 @@ class Batches:
 
 def make_batches(generations: Sequence[Generation]) -> Batches:
     """Return the batches of `generations`, one a (tier, target, segment, variant)."""
-    peaks = _peaks(generations)
-    bad_lines = frozenset(
-        generation.line
-        for generation, peak in zip(generations, peaks, strict=True)
-        if peak > LOGITS_ABOVE_NATS
-    )
+    bad = np.flatnonzero(_peaks(generations) > LOGITS_ABOVE_NATS).tolist()
+    bad_lines = frozenset(generations[row].line for row in bad)
     kept = [generation for generation in generations if generation.line not in bad_lines]
     partial: Counter[str] = Counter(chain.from_iterable(one.missing for one in kept))
     if not kept:
         return Batches((), partial, bad_lines)
     columns = _columns(kept, partial)
-    groups: dict[Place, list[int]] = {}
-    for row, generation in enumerate(kept):
-        groups.setdefault(generation.place, []).append(row)
+    groups = _rows_by([generation.place for generation in kept])
     largest = frozenset(sorted(groups, key=lambda place: -len(groups[place]))[:MOST_COUNTED])
     batches = tuple(
         _batch(place, rows, kept, columns, counted=place in largest)
         for place, rows in groups.items()
     )
     return Batches(batches, partial, bad_lines)
+
+
+def _rows_by(keys: Iterable[Key]) -> dict[Key, IntArray]:
+    """Return the rows of each key, in order."""
+    found: dict[Key, list[int]] = {}
+    for row, key in enumerate(keys):
+        found.setdefault(key, []).append(row)
+    return {key: np.array(rows) for key, rows in found.items()}
 
 
 def _peaks(generations: Sequence[Generation]) -> FloatArray:
@@ -76,9 +81,9 @@ def _peaks(generations: Sequence[Generation]) -> FloatArray:
     return found
 
 
-def _flat(lists: Sequence[array[float]]) -> tuple[FloatArray, IntArray]:
-    """Join lists end to end; returns the values, and where each list begins and ends."""
-    lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+def _flat(lists: Sequence[bytes]) -> tuple[FloatArray, IntArray]:
+    """Join packed doubles end to end; returns them, and where each list begins and ends."""
+    lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists)) // _DOUBLE_BYTES
     flat = np.frombuffer(b"".join(lists), dtype=np.float64)
     return flat, np.concatenate([[0], np.cumsum(lengths)])
 
@@ -88,12 +93,12 @@ def _columns(generations: Sequence[Generation], partial: Counter[str]) -> dict[s
     values = np.array([generation.values for generation in generations], dtype=np.float64)
     columns = {name: values[:, place] for place, name in enumerate(VALUE_SIGNALS)}
     tails = np.full(len(generations), np.nan)
-    kinds: dict[tuple[int, bool], list[int]] = {}
-    for row, generation in enumerate(generations):
-        if generation.sampled:
-            kind = (generation.candidates.k, generation.candidates.added)
-            kinds.setdefault(kind, []).append(row)
-    for (k, added), rows in kinds.items():
+    kinds = _rows_by(
+        (one.candidates.k, one.candidates.added, bool(one.sampled)) for one in generations
+    )
+    for (k, added, sampled), rows in kinds.items():
+        if not sampled:
+            continue
         tokens = _answer_tokens([generations[row] for row in rows], k, added=added)
         for name, found in answer_features(tokens).items():
             columns.setdefault(name, np.full(len(generations), np.nan))[rows] = found
@@ -110,13 +115,17 @@ def _columns(generations: Sequence[Generation], partial: Counter[str]) -> dict[s
 def _answer_tokens(generations: Sequence[Generation], k: int, *, added: bool) -> AnswerTokens:
     """Lay out the positions of answers whose lists are read alike; none of them is empty."""
     sampled, offsets = _flat([generation.sampled for generation in generations])
-    counts = np.frombuffer(b"".join([one.counts for one in generations]), dtype=np.int64)
+    counts = np.frombuffer(b"".join([one.counts for one in generations]), dtype=np.uint8)
     full = np.repeat([generation.candidates.full for generation in generations], np.diff(offsets))
     width = int(counts.max(initial=0)) if k else 0
-    listed = np.full((len(counts), width), np.nan)
-    if width:
-        top, _ = _flat([generation.top for generation in generations])
-        listed[np.arange(width) < counts[:, None]] = clean_logprobs(top)
+    top = clean_logprobs(
+        _flat([generation.top for generation in generations])[0] if width else _NONE
+    )
+    if len(top) == len(counts) * width:
+        listed = top.reshape(len(counts), width)
+    else:
+        listed = np.full((len(counts), width), np.nan)
+        listed[np.arange(width) < counts[:, None]] = top
     return AnswerTokens(
         sampled=clean_logprobs(sampled),
         top=listed,
@@ -129,7 +138,7 @@ def _answer_tokens(generations: Sequence[Generation], k: int, *, added: bool) ->
 
 def _batch(
     place: Place,
-    rows: Sequence[int],
+    rows: IntArray,
     generations: Sequence[Generation],
     columns: Mapping[str, FloatArray],
     *,
@@ -138,7 +147,7 @@ def _batch(
     """Return one batch; columns without a single value are left out."""
     chosen = {name: column[rows] for name, column in columns.items()}
     chosen = {name: column for name, column in chosen.items() if not np.isnan(column).all()}
-    newest = max(generations[row].at for row in rows)
+    newest = max(generations[row].at for row in rows.tolist())
     return Batch(
         tier=place.tier,
         target=place.target,

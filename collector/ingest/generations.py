@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
-from collector.ingest.answers import Answer, read_reply
+from collector.ingest.answers import read_reply
 from collector.ingest.identity import Place, place_of, time_of, variant_of
 from collector.ingest.prompts import prompts_of
 from collector.ingest.records import Defaults, Limits, LineError, Missing, Reason
@@ -36,11 +35,11 @@ LOOP_WINDOW = len(VALUE_SIGNALS)
 _LOWEST_ERROR_STATUS = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(msgspec.Struct, frozen=True, gc=False):
     """One answer of one line, text already dropped. `values` are in the order of `VALUE_SIGNALS`.
 
-    `sampled`, `top` and `counts` are as in `Answer`, packed, with NaN for null; `at` is unix time.
+    `sampled` and `top` are as in `Answer`, packed as doubles with NaN for null; `counts` are bytes.
+    `at` is unix time.
     """
 
     line: int
@@ -48,9 +47,9 @@ class Generation:
     at: float
     values: tuple[float, ...]
     missing: frozenset[Missing]
-    sampled: array[float]
-    top: array[float]
-    counts: array[int]
+    sampled: bytes
+    top: bytes
+    counts: bytes
     candidates: Candidates = NO_CANDIDATES
 
 
@@ -103,8 +102,7 @@ class LineReader:
             values[VALUE_SIGNALS.index("prompt_tokens")] = given
         at, _ = time_of(line.at, None, self._defaults, self._limits)
         lacking = frozenset({*missing, Missing.ONLY_PROMPT_SIZE})
-        nothing, none = array("d"), array("q")
-        return [Generation(number, place, at, tuple(values), lacking, nothing, nothing, none)]
+        return [Generation(number, place, at, tuple(values), lacking, b"", b"", b"")]
 
     def _chunks(self, response: Reply | list[Reply] | str) -> Sequence[Reply]:
         """Return the response as chunks; a string is a joined event stream, or a body in it."""
@@ -142,7 +140,7 @@ class LineReader:
                     values=values,
                     sampled=_packed(answer.sampled),
                     top=_packed(answer.top),
-                    counts=array("q", answer.counts),
+                    counts=bytes(answer.counts),
                     candidates=candidates_of(answer, turn.line.request, missing),
                     missing=frozenset(missing),
                 )
@@ -150,12 +148,16 @@ class LineReader:
         return found
 
 
-def _packed(values: list[float | None]) -> array[float]:
-    """Return `values` as doubles, null as NaN: an eighth of the memory, and nothing to collect."""
+def _packed(values: list[float | None]) -> bytes:
+    """Return `values` as doubles, null as NaN: an eighth of the memory, and nothing to collect.
+
+    `struct` takes half the time of `array` and of numpy.
+    """
     try:
-        return array("d", values)  # type: ignore[arg-type]  # None raises, and is rare
-    except TypeError:
-        return array("d", [NAN if value is None else value for value in values])
+        return struct.pack(f"{len(values)}d", *values)
+    except struct.error:  # of a null, which is rare
+        known = (NAN if value is None else value for value in values)
+        return struct.pack(f"{len(values)}d", *known)
 
 
 def _values(turn: Turn, index: int, missing: set[Missing], *, first: bool) -> tuple[float, ...]:
@@ -170,13 +172,12 @@ def _values(turn: Turn, index: int, missing: set[Missing], *, first: bool) -> tu
 
 
 def _variant(turn: Turn) -> str:
-    answers: list[Answer] = list(turn.spoken.answers.values())
-    listed = "none"
-    if any(answer.sampled for answer in answers):
-        asked = asked_for(turn.line.request)
-        most = max(max(answer.counts, default=0) for answer in answers)
-        listed = str(asked if asked is not None else most)
     line, spoken = turn.line, turn.spoken
+    listed = "none"
+    scored = [answer.counts for answer in spoken.answers.values() if answer.sampled]
+    if scored:
+        asked = asked_for(line.request)
+        listed = str(asked if asked is not None else max(map(max, scored)))
     return variant_of(
         engine=line.engine or spoken.fingerprint,
         model=spoken.model or line.request.model or "",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from collector.ingest.records import Defaults, Limits, LineError, Missing, Reason
 from collector.ingest.shapes import Line, SizeLine
@@ -17,8 +18,7 @@ _YEAR_2000 = 946_684_800.0
 _YEAR_2100 = 4_102_444_800.0
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, gc=False):
     """What a generation is counted under."""
 
     tier: str

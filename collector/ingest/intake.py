@@ -12,10 +12,11 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing.connection import wait
+from typing import Literal, TypeAlias
 
 from collector.ingest.bodies import open_body
 from collector.ingest.decode import decode
-from collector.ingest.records import MEBIBYTE, Decoded, Defaults, Limits
+from collector.ingest.records import MEBIBYTE, Decoded, Defaults, Limits, TierNames
 
 _FIRST_GUESS_SECONDS = 0.5  # of one batch, before any was measured
 _LONGEST_WAIT_SECONDS = 30.0
@@ -43,6 +44,27 @@ def open_and_decode(body: bytes, encoding: str, defaults: Defaults, limits: Limi
     return decode(open_body(body, encoding, limits), defaults, limits)
 
 
+def open_and_decode_otlp(
+    body: bytes,
+    encoding: str,
+    defaults: Defaults,
+    limits: Limits,
+    *,
+    kind: Literal["traces", "logs"],
+    form: Literal["protobuf", "json"],
+) -> Decoded:
+    """Do all the work on one OTLP export; runs in a worker.
+
+    Raises:
+        BodyError: If the body cannot be opened, is too large, or is no export.
+    """
+    from collector.ingest.otlp import otlp_lines  # protobuf: only whoever is sent OTLP pays for it
+
+    known = defaults.tiers.get(defaults.tier, TierNames())
+    found = otlp_lines(open_body(body, encoding, limits), kind, form, known.targets)
+    return replace(decode(found.body, defaults, limits), ignored=found.ignored)
+
+
 def process_pool(workers: int) -> Executor:
     """Return worker processes that start clean, ignore the terminal, and end with their parent."""
     context = multiprocessing.get_context("spawn")
@@ -62,6 +84,9 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
+
+
+Work: TypeAlias = Callable[[bytes, str, Defaults, Limits], Decoded]
 
 
 class Intake:
@@ -102,8 +127,15 @@ class Intake:
         """Start the workers now, so that the first body need not wait for them."""
         await asyncio.wrap_future(self._pool.submit(os.getpid))
 
-    async def submit(self, body: bytes, defaults: Defaults, *, encoding: str = "") -> Decoded:
-        """Decode `body` (as it came, in the content-encoding `encoding`).
+    async def submit(
+        self,
+        body: bytes,
+        defaults: Defaults,
+        *,
+        encoding: str = "",
+        work: Work = open_and_decode,
+    ) -> Decoded:
+        """Decode `body` (as it came, in the content-encoding `encoding`) by `work` in a worker.
 
         Raises:
             IntakeBusy: If there is no room.
@@ -118,7 +150,7 @@ class Intake:
         pool = self._pool
         began = self._monotonic()
         try:
-            future = pool.submit(open_and_decode, body, encoding, plain, self.limits)
+            future = pool.submit(work, body, encoding, plain, self.limits)
             self._admit(future, len(body))
             decoded = await asyncio.wrap_future(future)
         except (BrokenProcessPool, MemoryError) as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from collector.ingest.shapes import Message, Part, Request
 from detectors.features import text_features
@@ -25,8 +26,7 @@ TEXT_SIGNALS = (
 _NO_TEXT = (NAN,) * len(TEXT_SIGNALS)
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, gc=False):
     """One prompt of a request: its text, or only how many tokens it had (given as ids)."""
 
     text: str | None = None
@@ -34,20 +34,7 @@ class Prompt:
 
     def features(self) -> tuple[float, ...]:
         """Return the values of `TEXT_SIGNALS`; all NaN where there is no text."""
-        if self.text is None:
-            return _NO_TEXT
-        found = text_features(self.text)
-        return (
-            float(found.chars),
-            found.nonprintable_ratio,
-            found.whitespace_ratio,
-            found.digit_ratio,
-            found.punctuation_ratio,
-            found.nonascii_ratio,
-            found.json_ratio,
-            found.compression_ratio,
-            found.distinct_ratio,
-        )
+        return _NO_TEXT if self.text is None else text_features(self.text)
 
 
 def prompts_of(request: Request) -> list[Prompt]:

@@ -116,6 +116,7 @@ class Decoded:
     rejected: tuple[Rejected, ...] = ()
     refused: Mapping[str, int] = field(default_factory=dict)
     partial: Mapping[str, int] = field(default_factory=dict)
+    ignored: int = 0  # records of an OTLP export that are no finished generation
 
     @property
     def lines(self) -> int:

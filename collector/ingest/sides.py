@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from collector.ingest.answers import Answer, Listing, Spoken
 from collector.ingest.prompts import TEXT_SIGNALS, Prompt
@@ -32,8 +33,7 @@ NO_INPUTS = (NAN,) * len(INPUT_SIGNALS)
 _MILLISECONDS = 1000.0
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, gc=False):
     """One line, and the prompts and answers in it."""
 
     line: Line
@@ -80,10 +80,11 @@ def input_values(
 def prompt_tokens(turn: Turn, answer: Answer, prompt: Prompt | None) -> float:
     """Return the number of tokens of this answer's prompt, NaN if nothing tells it."""
     usage = turn.spoken.prompt_tokens if len(turn.prompts) <= 1 else None
+    if usage is not None and usage >= 0:
+        return float(usage)
     ids = answer.prompt_ids or turn.spoken.prompt_ids
     positions = answer.positions or turn.spoken.positions
     return first_known(
-        usage,
         prompt.tokens if prompt is not None and not math.isnan(prompt.tokens) else None,
         answer.input_tokens,
         *(float(len(known)) for known in (ids, positions, answer.scored) if known),
@@ -110,8 +111,7 @@ def output_values(turn: Turn, answer: Answer, missing: set[Missing]) -> tuple[fl
     return tokens, capped, distinct, compression, window
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True, gc=False):
     """How the lists of candidates of an answer are to be read.
 
     The `k` largest of each list are surely the k largest of the position; a list of fewer than
@@ -129,13 +129,14 @@ NO_CANDIDATES = Candidates()
 
 def candidates_of(answer: Answer, request: Request, missing: set[Missing]) -> Candidates:
     """Return how to read the lists of `answer`; what is lacking is added to `missing`."""
-    most = max(answer.counts, default=0)
+    lengths = set(answer.counts)
+    most = max(lengths, default=0)
     asked = asked_for(request)
     if answer.listing is Listing.COMPLETIONS and asked is not None:
         k = min(asked, most)
         found = Candidates(k, k, added=True)
     elif answer.listing is Listing.TGI:
-        given = min((count for count in answer.counts if count), default=0)
+        given = min(lengths - {0}, default=0)
         k = given if asked is None else min(asked, most)
         found = Candidates(k, k)
     elif answer.listing is Listing.COMPLETIONS:
@@ -144,7 +145,7 @@ def candidates_of(answer: Answer, request: Request, missing: set[Missing]) -> Ca
         found = Candidates(max(most - 1, 0), most)  # one of them may be the sampled token's
     if answer.sampled and found.k == 0:
         missing.add(Missing.NO_CANDIDATES)
-    elif answer.sampled and min(answer.counts) < found.full:
+    elif answer.sampled and min(lengths) < found.full:
         missing.add(Missing.SHORT_CANDIDATES)
     return found
 

@@ -129,6 +129,27 @@ class VerdictRow(Base):
     details: Mapped[Mapping[str, float]] = mapped_column(Numbers)
 
 
+class AnnotationRow(Base):
+    """Something noticed about a target; `times` where the row stands for several in a short while.
+
+    `first` marks what was known for the first time. Rows are only ever added, and removed by age.
+    """
+
+    __tablename__ = "annotation"
+    __table_args__ = (Index(None, "tier", "target", "what"), Index(None, "at"))
+
+    id: Mapped[int] = mapped_column(Number, primary_key=True)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    tier: Mapped[str] = mapped_column(Name(TIER_LENGTH))
+    target: Mapped[str] = mapped_column(Name(TARGET_LENGTH))
+    what: Mapped[str] = mapped_column(Name(CODE_LENGTH))
+    before: Mapped[str] = mapped_column(Prose(PROSE_LENGTH))
+    after: Mapped[str] = mapped_column(Prose(PROSE_LENGTH))
+    first: Mapped[bool]
+    times: Mapped[int] = mapped_column(BigInteger)
+    finding: Mapped[str] = mapped_column(Prose(PROSE_LENGTH))
+
+
 class BreakerRow(Base):
     """The present state of one breaker; `target` is empty for the breaker of the tier."""
 

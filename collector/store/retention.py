@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from alerts.breaker.records import DeliveryStatus
 from collector.store import ticks
 from collector.store.models import (
+    AnnotationRow,
     CheckpointRow,
     DeliveryRow,
     OverrideRow,
@@ -42,6 +43,7 @@ class Ages:
     deliveries: float = 7 * _DAY  # settled ones
     dead_deliveries: float = 30 * _DAY
     overrides: float = 30 * _DAY
+    annotations: float = 400 * _DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Swept:
     transitions: int = 0
     deliveries: int = 0
     overrides: int = 0
+    annotations: int = 0
 
 
 async def sweep(store: Store, ages: Ages, *, now: datetime) -> Swept:
@@ -82,6 +85,9 @@ async def sweep(store: Store, ages: Ages, *, now: datetime) -> Swept:
         deliveries=await _until_done(store, _cut_deliveries, or_(settled, dead)),
         overrides=await _until_done(
             store, _cut_overrides, OverrideRow.since < before(ages.overrides)
+        ),
+        annotations=await _until_done(
+            store, _cut_annotations, AnnotationRow.at < before(ages.annotations)
         ),
     )
 
@@ -116,6 +122,11 @@ def _cut_deliveries(session: Session, old: ColumnElement[bool]) -> int:
 def _cut_overrides(session: Session, old: ColumnElement[bool]) -> int:
     rows = select(OverrideRow.id).where(old).limit(CHUNK)
     return _cut(session, delete(OverrideRow).where(OverrideRow.id.in_(rows)))
+
+
+def _cut_annotations(session: Session, old: ColumnElement[bool]) -> int:
+    rows = select(AnnotationRow.id).where(old).limit(CHUNK)
+    return _cut(session, delete(AnnotationRow).where(AnnotationRow.id.in_(rows)))
 
 
 def _cut_audit(session: Session, before: datetime) -> int:

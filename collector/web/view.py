@@ -21,8 +21,20 @@ class SignalView:
 
 
 @dataclass(frozen=True, slots=True)
+class FindingView:
+    """Something about a target that a person should know."""
+
+    code: str
+    signal: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class TargetView:
-    """One target with the signals of its newest scrape; `up` is None before the first one."""
+    """One target with the signals of its newest scrape; `up` is None before the first one.
+
+    A neighbour of the tier has no `url`; its `engine` is its kind.
+    """
 
     id: str
     url: str
@@ -31,6 +43,7 @@ class TargetView:
     age_seconds: float | None
     problem: str = ""
     signals: tuple[SignalView, ...] = ()
+    findings: tuple[FindingView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +109,7 @@ class TierView:
     mode: str
     role: str = "production"
     targets: tuple[TargetView, ...] = ()
+    neighbours: tuple[TargetView, ...] = ()
     verdicts: tuple[VerdictView, ...] = ()
     breakers: tuple[BreakerView, ...] = ()
     baselines: tuple[BaselineView, ...] = ()

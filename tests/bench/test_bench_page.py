@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from collector.sources.keys import SeriesCache
 from collector.sources.page import parse
-from tests.collector.sources.expected import normal
+from tests.collector.sources.page_facts import normal
 from tests.collector.sources.reading_pages import FAMILIES, Scraped, body
 
 PAGES = ("vllm-0.32.0-load.txt", "vllm-0.8.5.post2-kvfull.txt", "tgi-3.3-full-2025-09.txt")

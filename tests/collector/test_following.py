@@ -10,9 +10,10 @@ import pytest
 
 from collector.following import Following, load_position, save_position
 from collector.health import Health
-from collector.ingest.follower import Follower, Position
+from collector.ingest.follower import Follower
 from collector.ingest.intake import Intake, IntakeBusy, IntakeError
 from collector.ingest.records import BodyError, Decoded, Defaults, Reason
+from collector.ingest.rotated import Position
 from detectors.records import Batch
 from exporters.prometheus import MetricsPage
 from tests.builders import START, a_batch

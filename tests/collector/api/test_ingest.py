@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import zstandard
 
-from collector.ingest.intake import Intake, IntakeBusy, IntakeError
+from collector.ingest.intake import Intake, IntakeBusy, IntakeError, Work, open_and_decode
 from collector.ingest.records import Decoded, Defaults
 from tests.collector.api.conftest import Asked
 
@@ -152,7 +152,14 @@ class FullIntake(Intake):
     def waiting(self) -> int:
         return 17
 
-    async def submit(self, body: bytes, defaults: Defaults, *, encoding: str = "") -> Decoded:
+    async def submit(
+        self,
+        body: bytes,
+        defaults: Defaults,
+        *,
+        encoding: str = "",
+        work: Work = open_and_decode,
+    ) -> Decoded:
         raise self._error
 
     async def close(self) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.cli.embeds import EMBEDS
 from collector.cli.reference import command_page, contexts
-from collector.cli.rendering import embedded_files
 from tests.collector.cli.world import a_world
 
 ROOT = Path(__file__).parents[3]
@@ -57,32 +57,42 @@ def test_boards_are_written_to_a_folder(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "b" / "tier.json").read_text(encoding="utf-8"))["title"]
 
 
-def test_every_embedded_module_can_be_printed_and_compiles(tmp_path: Path) -> None:
+def test_everything_to_embed_is_listed_and_what_is_one_file_prints_and_compiles(
+    tmp_path: Path,
+) -> None:
     world = a_world(tmp_path, store=False)
-    names = world.run("render", "embed").stdout.split()
+    listed = world.run("render", "embed").stdout.splitlines()
 
-    assert names == sorted(embedded_files())
-    assert names
-    for name in names:
+    assert [line.split()[0] for line in listed] == sorted(EMBEDS)
+    assert listed
+    for name in (name for name, embed in EMBEDS.items() if embed.alone):
         text = world.run("render", "embed", name).stdout
         compile(text, name, "exec")
 
 
-def test_an_embedded_module_is_written_to_a_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sorted(EMBEDS))
+def test_everything_to_embed_is_written_to_a_folder(name: str, tmp_path: Path) -> None:
     world = a_world(tmp_path, store=False)
-    name = min(embedded_files())
 
     done = world.run("render", "embed", name, "--out", str(tmp_path / "out"))
 
     assert done.exit_code == 0
-    assert (tmp_path / "out" / f"{name}.py").exists()
+    written = {it.name: it.read_text(encoding="utf-8") for it in (tmp_path / "out").iterdir()}
+    assert written == EMBEDS[name].texts()
+
+
+def test_a_package_is_not_printed_and_the_way_is_said(tmp_path: Path) -> None:
+    done = a_world(tmp_path, store=False).run("render", "embed", "vllm-probe")
+
+    assert done.exit_code == 2
+    assert "--out" in done.stderr
 
 
 def test_an_unknown_embedded_module_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     done = a_world(tmp_path, store=False).run("render", "embed", "nonsense")
 
     assert done.exit_code == 2
-    assert min(embedded_files()) in done.stderr
+    assert min(EMBEDS) in done.stderr
 
 
 def test_the_page_of_commands_is_what_the_commands_say() -> None:

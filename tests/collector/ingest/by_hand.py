@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections import Counter
 from typing import Any
+
+import zstandard
 
 VOCABULARY = 128_000
 Row = dict[str, float]
@@ -142,7 +143,7 @@ def of_text(tokens, text) -> Row:
     data = text.encode()
     return {
         "output_distinct_ratio": len(Counter(grams)) / len(grams) if grams else math.nan,
-        "output_compression_ratio": len(zlib.compress(data, 1)) / len(data) if data else math.nan,
+        "output_compression_ratio": len(zstandard.compress(data, 1)) / len(data) if data else math.nan,
     }
 
 

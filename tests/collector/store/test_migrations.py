@@ -77,12 +77,33 @@ def test_the_way_back_leaves_nothing(empty_url: str) -> None:
     assert left == ["alembic_version"]
 
 
+def test_a_store_of_the_first_schema_is_brought_to_the_newest_with_its_rows(
+    empty_url: str,
+) -> None:
+    engine = make_writer(parse_url(empty_url))
+    config = Config()
+    config.set_main_option("script_location", str(Path(subject.__file__).parent / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(text("UPDATE controller SET epoch = 7"))
+
+    made = migrate(empty_url)
+
+    with engine.connect() as connection:
+        epoch = connection.execute(text("SELECT epoch FROM controller")).scalar_one()
+    names = inspect(engine).get_table_names()
+    dispose(engine)
+    assert (made, epoch) == (head(), 7)
+    assert "annotation" in names
+
+
 def test_a_migration_that_fails_leaves_the_database_as_it_was(empty_sqlite_url: str) -> None:
     engine = make_writer(parse_url(empty_sqlite_url))
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE verdict (mine int)"))  # in the way, late
 
-    with pytest.raises(StoreError, match="migration to 0001 failed: table verdict already exists"):
+    with pytest.raises(StoreError, match="migration to 0002 failed: table verdict already exists"):
         migrate(empty_sqlite_url)
 
     assert inspect(engine).get_table_names() == ["verdict"]

@@ -1,0 +1,230 @@
+"""`fusewire doctor` and `fusewire init`: look at a tier before, or without, running the service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import httpx2
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticCustomError
+
+from collector.cli.options import Duration, json_option
+from collector.cli.output import FINDING, TROUBLE, fail, show_json, show_table, utc_now, write_file
+from collector.doctor.draft import draft
+from collector.doctor.examine import Examination, Instruments, SignalReport, examine
+from collector.doctor.manifest import ManifestError, read_manifests
+from collector.doctor.manifest_checks import manifest_findings
+from collector.values import base_url
+from detectors.records import Finding
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class SignalOut(BaseModel):
+    """One signal of a page."""
+
+    model_config = _STRICT
+
+    signal: str
+    value: float | None
+    unit: str
+    fed_by: str
+    needed: bool
+    why: str
+    remedy: str
+
+
+class FindingOut(BaseModel):
+    """Something that a person should know."""
+
+    model_config = _STRICT
+
+    code: str
+    signal: str
+    text: str
+
+
+class PageOut(BaseModel):
+    """What one address turned out to be."""
+
+    model_config = _STRICT
+
+    url: str
+    engine: str
+    version: str
+    model: str
+    problem: str
+    well: bool
+    scrape_seconds: float
+    skew_seconds: float | None
+    signals: list[SignalOut]
+    findings: list[FindingOut]
+
+
+class DoctorOut(BaseModel):
+    """Everything that was looked at."""
+
+    model_config = _STRICT
+
+    pages: list[PageOut]
+    manifests: list[FindingOut]
+
+
+@click.command()
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option(
+    "--manifest",
+    "manifests",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Kubernetes YAML to look at, rendered; may be given several times.",
+)
+@click.option("--timeout", type=Duration(), default="15s", show_default=True, help="Longest read.")
+@click.option("--all", "every", is_flag=True, help="List signals that are there, too.")
+@json_option
+def doctor(
+    urls: tuple[str, ...],
+    manifests: tuple[Path, ...],
+    timeout: float,
+    *,
+    every: bool,
+    as_json: bool,
+) -> None:
+    """Say what each URL's page is, which signals it has, what is missing and why.
+
+    Each page is read twice, a second apart. Exit code 1 if a page cannot be read or lacks a signal
+    that detectors need; findings alone do not change it.
+    """
+    if not urls and not manifests:
+        fail("nothing to look at; name a URL (http://127.0.0.1:8000) or --manifest FILE")
+    pages = asyncio.run(_examined(urls, timeout))
+    findings = _of_manifests(manifests)
+    if as_json:
+        show_json(DoctorOut(pages=[_page_out(it) for it in pages], manifests=_found_out(findings)))
+    else:
+        for page in pages:
+            _show(page, every=every)
+        _show_findings("manifest", findings)
+    if not all(page.well for page in pages):
+        raise click.exceptions.Exit(FINDING)
+
+
+@click.command()
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.option("--tier", default="", help="Name of the one tier; by default a tier a model.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    default="fusewire.yaml",
+    show_default=True,
+    help="Where to write; `-` for standard output.",
+)
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--timeout", type=Duration(), default="15s", show_default=True, help="Longest read.")
+def init(urls: tuple[str, ...], tier: str, output: Path, timeout: float, *, force: bool) -> None:
+    """Write a first configuration for the engines at the URLs.
+
+    A URL that cannot be read is written all the same, with a comment, and the exit code is 1.
+    """
+    printed = str(output) == "-"
+    if not printed and output.exists() and not force:
+        fail(f"{output} is there already; name another place with --output, or add --force")
+    pages = asyncio.run(_examined(urls, timeout))
+    text = draft(pages, tier=tier)
+    if printed:
+        click.echo(text, nl=False)
+    else:
+        write_file(output, text)
+    for page in pages:
+        if not page.well:
+            problem = page.problem or "a signal that detectors need is missing"
+            click.echo(
+                f"fusewire: {page.url}: {problem}; see 'fusewire doctor {page.url}'", err=True
+            )
+    if not all(page.well for page in pages):
+        raise click.exceptions.Exit(FINDING)
+
+
+async def _examined(urls: Sequence[str], timeout_seconds: float) -> list[Examination]:
+    for url in urls:
+        try:
+            base_url(url)
+        except PydanticCustomError:
+            fail(f"{url!r} is not an http or https URL; write for example http://127.0.0.1:8000")
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        tools = Instruments(client, utc_now, time.monotonic, timeout_seconds=timeout_seconds)
+        return list(await asyncio.gather(*(examine(url, tools) for url in urls)))
+
+
+def _of_manifests(paths: Sequence[Path]) -> tuple[Finding, ...]:
+    try:
+        return manifest_findings(read_manifests(paths))
+    except ManifestError as error:
+        fail(str(error), TROUBLE)
+
+
+def _show(page: Examination, *, every: bool) -> None:
+    if page.problem:
+        click.echo(f"{page.url}: cannot be read: {page.problem}")
+        return
+    about = " ".join(filter(None, (page.engine or "no engine", page.version)))
+    there = sum(not it.missing for it in page.signals)
+    click.echo(
+        f"{page.url}: {about}{f', model {page.model}' if page.model else ''}; {there} of "
+        f"{len(page.signals)} signals, read in {page.scrape_seconds:.3f} s"
+    )
+    if every:
+        rows = [
+            [it.signal, f"{it.value:g} {it.unit}".strip(), it.fed_by]
+            for it in page.signals
+            if it.value is not None
+        ]
+        show_table("there", ("signal", "value", "fed by"), rows)
+    lacking = [_lacking(it) for it in page.signals if it.missing]
+    show_table("missing", ("signal", "needed", "why", "what to do"), lacking)
+    _show_findings("finding", page.findings)
+
+
+def _lacking(report: SignalReport) -> list[str]:
+    return [report.signal, "needed" if report.needed else "", report.why, report.remedy]
+
+
+def _show_findings(title: str, findings: Sequence[Finding]) -> None:
+    if findings:
+        rows = [[it.code, it.text] for it in findings]
+        show_table(title, ("code", "what"), rows)
+
+
+def _page_out(page: Examination) -> PageOut:
+    return PageOut(
+        url=page.url,
+        engine=page.engine,
+        version=page.version,
+        model=page.model,
+        problem=page.problem,
+        well=page.well,
+        scrape_seconds=page.scrape_seconds,
+        skew_seconds=page.skew_seconds,
+        signals=[
+            SignalOut(
+                signal=it.signal,
+                value=it.value,
+                unit=it.unit,
+                fed_by=it.fed_by,
+                needed=it.needed,
+                why=it.why,
+                remedy=it.remedy,
+            )
+            for it in page.signals
+        ],
+        findings=_found_out(page.findings),
+    )
+
+
+def _found_out(findings: Sequence[Finding]) -> list[FindingOut]:
+    return [FindingOut(code=it.code, signal=it.signal, text=it.text) for it in findings]

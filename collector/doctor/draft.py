@@ -1,0 +1,74 @@
+"""A first `fusewire.yaml` from what was found: complete, commented, observing only."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+from collector.doctor.examine import Examination
+
+_HEAD: Final = """\
+# Written by `fusewire init`. Every key is in docs/configuration.md; check with
+# `fusewire check-config`, run with `fusewire serve`.
+
+mode: observe          # nothing is sent outward; `enforce` lets breakers shed and eject
+store: sqlite:///fusewire.db
+"""
+_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME: Final = 64
+
+
+def draft(found: Sequence[Examination], *, tier: str = "") -> str:
+    """Return the text of a configuration that reads every page of `found`.
+
+    Args:
+        found: What `examine` returned, in the order of the targets; at least one.
+        tier: Name of the one tier; empty makes a tier of each model.
+    """
+    tiers: dict[str, list[Examination]] = {}
+    for one in found:
+        tiers.setdefault(tier or tier_name(one.model), []).append(one)
+    lines = [_HEAD, "tiers:"]
+    for name, members in tiers.items():
+        lines += [f"  {_text(name)}:", "    targets:"]
+        for one in members:
+            lines += _target(one)
+    return "\n".join(lines) + "\n"
+
+
+def tier_name(model: str) -> str:
+    """Return a tier's name for a model: its last part, in letters that names may have.
+
+    >>> tier_name("meta-llama/Llama-3.1-8B-Instruct"), tier_name("")
+    ('Llama-3.1-8B-Instruct', 'chat')
+    """
+    name = _ODD.sub("-", PurePosixPath(model).name)[:_LONGEST_NAME].strip("._-")
+    return name or "chat"
+
+
+def _target(one: Examination) -> Iterator[str]:
+    about = " ".join(filter(None, (one.engine or "no engine recognised", one.version)))
+    yield f"      # {_comment(about)}" + (f", {_comment(one.model)}" if one.model else "")
+    yield f"      - url: {_text(one.url)}"
+    if one.engine:
+        yield f"        engine: {one.engine}"
+    missing = {it.signal for it in one.signals if it.missing}
+    if "request_slots" in missing and one.engine == "vllm":
+        yield "        # request_slots: 256   # most requests at once: vLLM's --max-num-seqs"
+    if one.engine in {"tgi", "lorax"} and "batch_token_budget" in missing:
+        yield "        # batch_token_budget: 32768   # from the log: Setting max batch total tokens"
+    for report in one.signals:
+        if report.needed and report.missing:
+            yield f"        # missing {report.signal}: {_comment(report.why)}"
+
+
+def _text(value: str) -> str:
+    """Return text as a YAML scalar that is surely read as text."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _comment(text: str) -> str:
+    return " ".join("".join(it if it.isprintable() else " " for it in text).split())
