@@ -28,6 +28,7 @@ from collector.api.ingest import defaults_of
 from collector.baselines import BaselineKeeper
 from collector.config import Config, FollowConfig
 from collector.config.discovered import with_targets
+from collector.counting import Counting
 from collector.discovery.found import Finders
 from collector.finding import finders_of, targets_found
 from collector.following import Following, load_position
@@ -227,7 +228,8 @@ def adopt(
         auto_promote={name: tier.baseline.auto_promote for name, tier in config.tiers.items()},
         needed={name: tier.baseline.requests for name, tier in config.tiers.items()},
     )
-    tools = Tools(service.clients.scrape, utc_now, time.monotonic, config.scrape_timeout)
+    clock, timeout = (utc_now, time.monotonic), config.scrape_timeout
+    tools = Tools(service.clients.scrape, *clock, timeout, service.pools)
     remembered = source_memories.saved(service.companions())
     service.readers = readers_of(config, service.readers, tools)
     source_memories.restore(service.companions(), remembered or kept)
@@ -294,6 +296,7 @@ def _parts(
         state=state,
         controller=_controller(config, opened.store, page, worker),
         intake=Intake(monotonic=time.monotonic, workers=config.ingest.workers, limits=limits),
+        counting=Counting(page, monotonic=time.monotonic, tick_seconds=config.tick),
         store=opened.store,
         keeper=BaselineKeeper(
             state=state, store=StoredBaselines(opened.store), now=utc_now, health=health
@@ -336,6 +339,7 @@ def _following(service: Service, follow: FollowConfig, positions: Mapping[str, b
             segment=follow.segment or "",
         ),
         take_batch=service.pipeline.take_batch,
+        counting=service.parts.counting,
         page=service.parts.page,
         health=service.health,
     )

@@ -49,11 +49,13 @@ class FindingOut(BaseModel):
 
 
 class PageOut(BaseModel):
-    """What one address turned out to be."""
+    """What one address turned out to be; `configure` is the YAML that adds what is no engine."""
 
     model_config = _STRICT
 
     url: str
+    kind: str
+    configure: str
     engine: str
     version: str
     model: str
@@ -127,7 +129,7 @@ def doctor(
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @click.option("--timeout", type=Duration(), default="15s", show_default=True, help="Longest read.")
 def init(urls: tuple[str, ...], tier: str, output: Path, timeout: float, *, force: bool) -> None:
-    """Write a first configuration for the engines at the URLs.
+    """Write a first configuration for the engines at the URLs, and for what stands beside them.
 
     A URL that cannot be read is written all the same, with a comment, and the exit code is 1.
     """
@@ -172,7 +174,7 @@ def _show(page: Examination, *, every: bool) -> None:
     if page.problem:
         click.echo(f"{page.url}: cannot be read: {page.problem}")
         return
-    about = " ".join(filter(None, (page.engine or "no engine", page.version)))
+    about = " ".join(filter(None, (page.engine or _kind(page) or "no engine", page.version)))
     there = sum(not it.missing for it in page.signals)
     click.echo(
         f"{page.url}: {about}{f', model {page.model}' if page.model else ''}; {there} of "
@@ -185,9 +187,18 @@ def _show(page: Examination, *, every: bool) -> None:
             if it.value is not None
         ]
         show_table("there", ("signal", "value", "fed by"), rows)
+    if page.addition is not None:
+        click.echo(f"configure: {page.addition.line}")
     lacking = [_lacking(it) for it in page.signals if it.missing]
     show_table("missing", ("signal", "needed", "why", "what to do"), lacking)
     _show_findings("finding", page.findings)
+
+
+def _kind(page: Examination) -> str:
+    """Return the kind of source that reads a page; empty if none does."""
+    if page.addition is not None:
+        return page.addition.kind
+    return "engine" if page.engine else ""
 
 
 def _lacking(report: SignalReport) -> list[str]:
@@ -203,6 +214,8 @@ def _show_findings(title: str, findings: Sequence[Finding]) -> None:
 def _page_out(page: Examination) -> PageOut:
     return PageOut(
         url=page.url,
+        kind=_kind(page),
+        configure=page.addition.line if page.addition else "",
         engine=page.engine,
         version=page.version,
         model=page.model,

@@ -102,6 +102,7 @@ def _decoded(
     names = TierNames(
         targets=frozenset(target.id for target in config.tiers[tier].targets),
         segments=frozenset(config.tiers[tier].segments),
+        vocabulary_tokens=config.tiers[tier].vocabulary_tokens,
     )
     defaults = Defaults(arrival=now, tiers={tier: names}, tier=tier, segment=segment, live=False)
     limits = Limits(

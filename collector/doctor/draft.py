@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
 from collector.doctor.examine import Examination
+from collector.doctor.other_kinds import Addition
 
 _HEAD: Final = """\
 # Written by `fusewire init`. Every key is in docs/configuration.md; check with
@@ -24,18 +26,31 @@ _LONGEST_NAME: Final = 64
 def draft(found: Sequence[Examination], *, tier: str = "") -> str:
     """Return the text of a configuration that reads every page of `found`.
 
+    A page that is no engine's is a source of the one target, or stands beside the one tier; where
+    there are several, a comment says what to add to the one that it belongs to.
+
     Args:
         found: What `examine` returned, in the order of the targets; at least one.
         tier: Name of the one tier; empty makes a tier of each model.
     """
+    targets = [it for it in found if it.addition is None]
+    others = [it.addition for it in found if it.addition is not None]
+    if not targets:  # there is no tier without a target
+        targets, others = list(found), []
     tiers: dict[str, list[Examination]] = {}
-    for one in found:
+    for one in targets:
         tiers.setdefault(tier or tier_name(one.model), []).append(one)
-    lines = [_HEAD, "tiers:"]
+    own = [it for it in others if it.where == "sources"]
+    beside = [it for it in others if it.where == "neighbours"]
+    lines = [_HEAD, *_unplaced(own, len(targets)), *_unplaced(beside, len(tiers)), "tiers:"]
     for name, members in tiers.items():
         lines += [f"  {_text(name)}:", "    targets:"]
         for one in members:
             lines += _target(one)
+            if len(targets) == 1:
+                lines += _sources(own)
+        if len(tiers) == 1:
+            lines += _neighbours(beside)
     return "\n".join(lines) + "\n"
 
 
@@ -52,6 +67,8 @@ def tier_name(model: str) -> str:
 def _target(one: Examination) -> Iterator[str]:
     about = " ".join(filter(None, (one.engine or "no engine recognised", one.version)))
     yield f"      # {_comment(about)}" + (f", {_comment(one.model)}" if one.model else "")
+    if one.addition is not None:
+        yield f"      # its page is for '{one.addition.line}'; put an engine's url here"
     yield f"      - url: {_text(one.url)}"
     if one.engine:
         yield f"        engine: {one.engine}"
@@ -63,6 +80,32 @@ def _target(one: Examination) -> Iterator[str]:
     for report in one.signals:
         if report.needed and report.missing:
             yield f"        # missing {report.signal}: {_comment(report.why)}"
+
+
+def _unplaced(others: Sequence[Addition], places: int) -> Iterator[str]:
+    """Say what is to be added where, when there are several places for it."""
+    if places > 1:
+        for one in others:
+            what = "the target" if one.where == "sources" else "the tier"
+            yield f"# {_comment(one.kind)} found; add to {what} that it belongs to:"
+            yield f"#   {one.line}"
+
+
+def _sources(others: Sequence[Addition]) -> Iterator[str]:
+    if others:
+        yield "        sources:"
+    for one in others:
+        yield f"          - {one.item}"
+
+
+def _neighbours(others: Sequence[Addition]) -> Iterator[str]:
+    if others:
+        yield "    neighbours:            # beside the tier: read and judged, without a breaker"
+    names: Counter[str] = Counter()
+    for one in others:
+        names[one.kind] += 1
+        number = f"-{names[one.kind]}" if names[one.kind] > 1 else ""
+        yield f"      {one.kind}{number}: {one.item}"
 
 
 def _text(value: str) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 import httpx2
 
+from collector.doctor.other_kinds import Addition, OtherKind, other_kind
 from collector.sources.enabling import how_to_enable, needed_signals
 from collector.sources.facts import default_facts
 from collector.sources.fetch import FetchLimits
@@ -24,6 +25,12 @@ from detectors.signals import READING_SIGNALS, Signal
 SKEW_SECONDS: Final = 2.0  # HTTP dates are whole seconds
 SLOW_SECONDS: Final = 1.0
 _OWN: Final = frozenset({"up", "scrape_seconds"})
+_NO_ENGINE: Final = Finding(
+    "no_engine",
+    "",
+    "the page has no family of an engine, nor of another source that Fusewire knows; name its "
+    "families with 'sources: [{kind: page, ...}]'",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class Examination:
     """What one address turned out to be; `engine` is empty if it is no engine's page.
 
     `skew_seconds` is the server's clock less ours, None where it does not say; `problem` is why
-    there was no page at all.
+    there was no page at all. `addition` says how another page that Fusewire reads is configured.
     """
 
     url: str
@@ -60,12 +67,14 @@ class Examination:
     skew_seconds: float | None
     signals: tuple[SignalReport, ...] = ()
     findings: tuple[Finding, ...] = ()
+    addition: Addition | None = None
 
     @property
     def well(self) -> bool:
         """Whether the page is there and nothing that detectors need is missing."""
         lacking = any(it.missing and it.needed for it in self.signals)
-        return not self.problem and bool(self.signals) and not lacking
+        there = any(not it.missing for it in self.signals)
+        return not self.problem and there and not lacking
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,13 @@ async def examine(url: str, tools: Instruments) -> Examination:
         await tools.sleep(tools.between_seconds)
         reading = await joined.read()
     await joined.close()
-    return _report(url, reading, main.stats().aliases, skew)
+    found = _report(url, reading, main.stats().aliases, skew)
+    if not reading.up or found.engine:
+        return found
+    other = await other_kind(url, given)
+    if other is None:
+        return replace(found, findings=(*found.findings, _NO_ENGINE))
+    return _other_report(found, other)
 
 
 async def _skew(url: str, tools: Instruments) -> float | None:
@@ -141,8 +156,19 @@ def _report(
     reports = tuple(_signal(it, reading, aliases) for it in _spoken_of(reading))
     if not identity.engine:
         reports = tuple(it for it in reports if not it.missing)
-    own = (*_of_the_scrape(found), *_no_engine(reading))
-    return replace(found, signals=reports, findings=(*reading.findings, *own))
+    findings = (*reading.findings, *_of_the_scrape(found))
+    return replace(found, signals=reports, findings=findings)
+
+
+def _other_report(found: Examination, other: OtherKind) -> Examination:
+    """Say what another source reads on the page, in place of what an engine's would."""
+    known = [it for it in _spoken_of(other.reading) if it.name in other.reading.known]
+    return replace(
+        found,
+        signals=tuple(_signal(it, other.reading, other.fed_by) for it in known),
+        findings=(*_of_the_scrape(found), *other.findings),
+        addition=other.addition,
+    )
 
 
 def _spoken_of(reading: Reading) -> Sequence[Signal]:
@@ -179,13 +205,3 @@ def _of_the_scrape(found: Examination) -> Sequence[Finding]:
         )
         findings.append(Finding("slow_page", "scrape_seconds", text))
     return findings
-
-
-def _no_engine(reading: Reading) -> Sequence[Finding]:
-    if reading.identity.engine:
-        return ()
-    text = (
-        "the page has no family of an engine that Fusewire knows; name its families with "
-        "'sources: [{kind: page, ...}]'"
-    )
-    return (Finding("no_engine", "", text),)

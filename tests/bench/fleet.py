@@ -1,7 +1,7 @@
 """Many engines in one process of its own: each has a port, and all serve one recorded page.
 
-Run as ``python -m tests.bench.fleet PAGE COUNT``; prints the ports as a JSON list, then serves until
-its standard input is closed.
+Run as ``python -m tests.bench.fleet PAGE COUNT``; prints the ports as a JSON list, then serves
+until its standard input is closed.
 """
 
 from __future__ import annotations

@@ -32,6 +32,10 @@ class Looked:
     turns: int
     over_five: int
     computed_over_five: int
+    reads_started: int
+    started_late_p99_seconds: float
+    started_late_most_seconds: float
+    collection_most_seconds: float
 
 
 @dataclass
@@ -59,6 +63,10 @@ class Served:
             turns=found["turns"],
             over_five=found["late"][edge],
             computed_over_five=found["computed"][edge],
+            reads_started=found["reads_started"],
+            started_late_p99_seconds=found["started_late_p99_seconds"],
+            started_late_most_seconds=found["started_late_most_seconds"],
+            collection_most_seconds=found["collection_most_seconds"],
         )
 
     def clear(self) -> None:
@@ -100,7 +108,13 @@ def service(folder: Path, tiers: str) -> Iterator[Served]:
     config = folder / "fusewire.yaml"
     config.write_text(head + tiers)
     served_log = (folder / "log").open("wb")
-    command = [sys.executable, "-m", "tests.bench.watched_serve", config, folder / "report"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.watched_serve",
+        str(config),
+        str(folder / "report"),
+    ]
     process = subprocess.Popen(command, cwd=ROOT, stdout=served_log, stderr=subprocess.STDOUT)
     found = Served(process, port, folder / "report")
     try:
@@ -127,7 +141,7 @@ def _wait(found: Served) -> None:
 @contextlib.contextmanager
 def engines(page: Path, count: int) -> Iterator[list[int]]:
     """Serve `page` on `count` ports until the block ends."""
-    command = [sys.executable, "-m", "tests.bench.fleet", page, str(count)]
+    command = [sys.executable, "-m", "tests.bench.fleet", str(page), str(count)]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ import pytest
 from collector.ingest.decode import decode
 from collector.ingest.records import Defaults, Limits, TierNames
 from collector.ingest.shapes import Line
+from detectors.features import compression_of, distinct_gram_ratio, text_features
 from tests.collector.ingest.recorded import the
 
 GENERATIONS = 250
 TOKENS = 64
 PROMPT_CHARS = 600
+PROMPT_BYTES = 4096
 REPEATS = 5
 DEFAULTS = Defaults(
     arrival=datetime(2026, 11, 29, 18, 0, tzinfo=UTC), tiers={"chat": TierNames()}, tier="chat"
@@ -64,12 +68,17 @@ def best(name: str, work: Callable[[], object]) -> Measured:
 @pytest.mark.parametrize("candidates", [1, 5, 20])
 def test_generation_intake(candidates: int) -> None:
     line = chat_line(candidates)
-    body = b"\n".join([line] * GENERATIONS)
+    body = b"\n".join(b'{"id":%d,' % number + line[1:] for number in range(GENERATIONS))
     typed = msgspec.json.Decoder(Line)
+
+    def decode_and_drop() -> None:
+        for _ in range(GENERATIONS):
+            typed.decode(line)
 
     rows = [
         best("intake", lambda: decode(body, DEFAULTS, Limits())),
-        best("typed decode alone", lambda: [typed.decode(line) for _ in range(GENERATIONS)]),
+        best("typed decode, kept", lambda: [typed.decode(line) for _ in range(GENERATIONS)]),
+        best("typed decode, dropped", decode_and_drop),
         best("json.loads alone", lambda: [json.loads(line) for _ in range(GENERATIONS)]),
     ]
 
@@ -77,6 +86,43 @@ def test_generation_intake(candidates: int) -> None:
     for row in rows:
         share = rows[1].seconds / row.seconds
         print(
-            f"  {row.name:<20} {1 / row.seconds:>9,.0f} generations/s "
-            f"{row.seconds * 1e6:>7.0f} us  {share:>5.2f} of the typed decode"
+            f"  {row.name:<22} {1 / row.seconds:>9,.0f} generations/s "
+            f"{row.seconds * 1e6:>7.0f} us  {share:>5.2f} of the typed decode, kept"
         )
+
+
+@pytest.mark.bench
+def test_prompt_features() -> None:
+    prose = " ".join(prose_of_the_docs())[:PROMPT_BYTES].encode("ascii", "replace").decode()
+    texts = {"prose": prose, "one sentence again and again": (prose[:300] * 20)[:PROMPT_BYTES]}
+
+    print(f"\nprompt features, {PROMPT_BYTES:,} bytes of text, us")
+    for kind, text in texts.items():
+        data = text.encode()
+        works: dict[str, Callable[[], object]] = {
+            "all": partial(text_features, text),
+            "hashed 4-grams": partial(distinct_gram_ratio, data),
+            "compression": partial(compression_of, data),
+            "peer: zlib level 1": partial(zlib.compress, data, 1),
+            "peer: set of 4-grams": partial(gram_set, data),
+        }
+        shown = [
+            f"{name} {best(name, partial(repeated, work)).seconds * 1e6:.1f}"
+            for name, work in works.items()
+        ]
+        print(f"  {kind}: {', '.join(shown)}")
+
+
+def gram_set(data: bytes) -> set[bytes]:
+    return {data[i : i + 4] for i in range(len(data) - 3)}
+
+
+def repeated(work: Callable[[], object]) -> None:
+    for _ in range(GENERATIONS):
+        work()
+
+
+def prose_of_the_docs() -> list[str]:
+    """Return prose of this repository: it repeats itself as little as a real prompt does."""
+    docs = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
+    return [path.read_text() for path in docs]

@@ -73,7 +73,9 @@ def test_generations_over_http(tmp_path: Path) -> None:
     loop = (after.loop_cpu_seconds - before.loop_cpu_seconds) / sent
     worker = (after.workers_cpu_seconds - before.workers_cpu_seconds) / sent
     print(f"\ngenerations over HTTP, batches of {BATCH}, {len(body) / BATCH:,.0f} bytes a line")
-    print(f"  by the clock         {sent / SECONDS:>8,.0f} generations/s, {SENDERS} senders")
+    print(
+        f"  by the clock         {sent / SECONDS:>8,.0f} generations/s, {SENDERS} senders, goal 5,000"
+    )
     print(f"  the worker           {worker * 1e6:>8.0f} us, so at most {1 / worker:,.0f}/s")
     print(f"  the service's loop   {loop * 1e6:>8.0f} us, so at most {1 / loop:,.0f}/s")
     print(f"  {loop_line(after)}")
@@ -83,7 +85,9 @@ def test_generations_over_http(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_thousand_targets(tmp_path: Path) -> None:
     with engines(PAGE, TARGETS) as ports:
-        rows = [f"      - {{id: t{i}, url: 'http://127.0.0.1:{port}'}}" for i, port in enumerate(ports)]
+        rows = [
+            f"      - {{id: t{i}, url: 'http://127.0.0.1:{port}'}}" for i, port in enumerate(ports)
+        ]
         tiers = "tiers:\n  chat:\n    targets:\n" + "\n".join(rows) + "\n"
         with service(tmp_path, tiers) as served:
             time.sleep(20)
@@ -98,7 +102,12 @@ def test_a_thousand_targets(tmp_path: Path) -> None:
     took = sorted(samples(page, "fusewire_scrape_seconds"))
     cost = (after.loop_cpu_seconds - before.loop_cpu_seconds) / (after.at - before.at)
     print(f"\n{TARGETS} targets every 5 s, {PAGE.name}: {scrapes:.0f} scrapes")
-    print(f"  one core             {cost:>8.0%}")
-    print(f"  memory               {after.rss_bytes / 1e6:>8.0f} MB")
+    print(f"  one core             {cost:>8.0%}   goal 50%")
+    print(f"  memory               {after.rss_bytes / 1e6:>8.0f} MB, goal 300 MB")
     print(f"  a scrape             {took[len(took) // 2]:>8.3f} s, longest {took[-1]:.3f} s")
+    print(
+        f"  starts late          {after.started_late_p99_seconds:>8.3f} s at the 99th of 100, "
+        f"{after.started_late_most_seconds:.3f} s at most of {after.reads_started}, goal 1 s"
+    )
+    print(f"  garbage collection   {after.collection_most_seconds:>8.3f} s, the longest")
     print(f"  {loop_line(after)}")

@@ -154,8 +154,10 @@ async def test_memory_is_flat_over_a_day_of_comings_and_goings(tmp_path: Path) -
                 marks[day.clock.seconds / 3600] = rss_bytes()
 
     warm = [rss for hour, rss in marks.items() if hour * 3600 >= WARM_SECONDS]
-    print(f"\na day in steps of {STEP_SECONDS} s; {day.page.series} series, "
-          f"{len(day.state.lanes)} lanes, {len(day.state.memories)} memories at its end")
+    print(
+        f"\na day in steps of {STEP_SECONDS} s; {day.page.series} series, "
+        f"{len(day.state.lanes)} lanes, {len(day.state.memories)} memories at its end"
+    )
     for hour, rss in marks.items():
         print(f"  after {hour:>4.0f} h {rss / 1e6:>8.1f} MB")
     print(f"  since warm-up {max(warm) / warm[0] - 1:+.1%}")

@@ -1,33 +1,81 @@
 """`fusewire serve` with a sampler in its event loop: how late it wakes, and what it burns.
 
-Run as ``python -m tests.bench.watched_serve CONFIG REPORT``. Nothing of the service is changed; the
-loop that asyncio makes for it gets one more timer. The report (JSON) is written every second.
+Run as ``python -m tests.bench.watched_serve CONFIG REPORT``. Nothing of the service is changed; its
+event loop gets one more timer. The report (JSON) is written every second.
 
 A delay by the clock holds also what the machine gives to other processes; the time that the loop's
-own thread computed between two turns of the timer is what Fusewire itself blocks.
+own thread computed between two turns of the timer is what Fusewire itself blocks. How late the read
+of a source starts is told by the sleep until its slot, which outlasts what it was asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import resource
+import socket
 import sys
 import time
+from array import array
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-from collector.app import serve
+from collector import app, service
+from collector.config import Config
 
 PERIOD_SECONDS = 0.001
 REPORT_SECONDS = 1.0
 EDGES = (0.001, 0.002, 0.005, 0.010, 0.020, 0.050)
+poll_unwatched = service.poll
+
+
+class Starts:
+    """How late reads start against their slots, s."""
+
+    def __init__(self) -> None:
+        self.late: array[float] = array("d")
+
+    async def sleep(self, seconds: float) -> None:
+        due = time.monotonic() + seconds
+        await asyncio.sleep(seconds)
+        self.late.append(time.monotonic() - due)
+
+    async def poll(self, *args: Any, **kwargs: Any) -> None:
+        await poll_unwatched(*args, **{**kwargs, "sleep": self.sleep})
+
+    def told(self) -> dict[str, float]:
+        late = sorted(self.late) or [0.0]
+        return {
+            "reads_started": len(self.late),
+            "started_late_p99_seconds": late[int(len(late) * 0.99)],
+            "started_late_most_seconds": late[-1],
+        }
+
+
+class Collections:
+    """How long the garbage collector held the process, s."""
+
+    def __init__(self) -> None:
+        self.most = 0.0
+        self._began = 0.0
+
+    def note(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.most = max(self.most, time.perf_counter() - self._began)
 
 
 class Sampler:
     """A timer that notes how late it is, and what the thread computed since its last turn."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, report: Path) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Path, starts: Starts) -> None:
         self._loop = loop
+        self._starts = starts
+        self._collections = Collections()
+        gc.callbacks.append(self._collections.note)
         self._report = report
         self._due = time.perf_counter()
         self._computed = 0.0
@@ -39,12 +87,17 @@ class Sampler:
         self._over = dict.fromkeys(EDGES, 0)
         self._over_computed = dict.fromkeys(EDGES, 0)
         self._turns = 0
+        del self._starts.late[:]
+        self._collections.most = 0.0
 
     def turn(self) -> None:
         now, computed = time.perf_counter(), time.thread_time()
         late, busy = now - self._due, computed - self._computed
         if self._turns:
-            self._worst, self._worst_computed = max(self._worst, late), max(self._worst_computed, busy)
+            self._worst, self._worst_computed = (
+                max(self._worst, late),
+                max(self._worst_computed, busy),
+            )
             for edge in EDGES:
                 self._over[edge] += late > edge
                 self._over_computed[edge] += busy > edge
@@ -66,6 +119,8 @@ class Sampler:
             "late": list(self._over.values()),
             "computed": list(self._over_computed.values()),
             "cpu_seconds": used.ru_utime + used.ru_stime,
+            **self._starts.told(),
+            "collection_most_seconds": self._collections.most,
             "rss_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * 4096,
         }
         fresh = self._report.with_suffix(".new")
@@ -76,15 +131,17 @@ class Sampler:
             self.clear()
 
 
-class Watched(asyncio.DefaultEventLoopPolicy):
-    """Gives the first loop its sampler."""
+run_unwatched = app._run
 
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        loop = super().new_event_loop()
-        loop.call_soon(Sampler(loop, Path(sys.argv[2])).turn)
-        return loop
+
+async def watched(config: Config, config_path: Path, listener: socket.socket) -> int:
+    loop = asyncio.get_running_loop()
+    starts = Starts()
+    loop.call_soon(Sampler(loop, Path(sys.argv[2]), starts).turn)
+    with patch.object(service, "poll", starts.poll):
+        return await run_unwatched(config, config_path, listener)
 
 
 if __name__ == "__main__":
-    asyncio.set_event_loop_policy(Watched())
-    raise SystemExit(serve(Path(sys.argv[1])))
+    with patch.object(app, "_run", watched):
+        raise SystemExit(app.serve(Path(sys.argv[1])))

@@ -17,16 +17,21 @@ from collector.config import load
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-class _Page(BaseHTTPRequestHandler):
-    body = (FIXTURES / "metrics" / "vllm-0.32.0-load.txt").read_bytes()
+PAGES = {
+    "/metrics": FIXTURES / "metrics" / "vllm-0.32.0-load.txt",
+    "/gpus/metrics": FIXTURES / "gpu" / "pages" / "dcgm-netdata-testdata.txt",
+    "/milvus/metrics": FIXTURES / "neighbours" / "milvus-2.5-reconstructed.txt",
+}
 
+
+class _Page(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        found = self.path == "/metrics"
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Length", str(len(self.body) if found else 0))
+        page = PAGES.get(self.path)
+        body = page.read_bytes() if page else b""
+        self.send_response(200 if page else 404)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if found:
-            self.wfile.write(self.body)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
         """Say nothing."""
@@ -67,6 +72,35 @@ def test_an_engine_that_cannot_be_read_exits_1(engine: str) -> None:
 
     assert ran.exit_code == 1
     assert "http://127.0.0.1:9: cannot be read: cannot connect" in ran.output
+
+
+@pytest.mark.slow
+def test_a_page_that_is_no_engines_says_what_it_is_and_how_to_add_it(engine: str) -> None:
+    url = f"{engine}/gpus/metrics"
+
+    ran = CliRunner().invoke(fusewire, ["doctor", url, "--all"])
+    told = json.loads(CliRunner().invoke(fusewire, ["doctor", url, "--json"]).output)["pages"][0]
+
+    assert ran.exit_code == 0, ran.output
+    assert ran.output.startswith(f"{url}: dcgm; 3 of 8 signals")
+    assert f'configure: sources: [{{kind: dcgm, url: "{url}"}}]' in ran.output
+    assert "there: signal=gpu_memory_used_bytes" in ran.output
+    assert "missing: signal=gpu_power_watts" in ran.output
+    assert (told["kind"], told["engine"], told["well"]) == ("dcgm", "", True)
+    assert told["configure"] == f'sources: [{{kind: dcgm, url: "{url}"}}]'
+
+
+@pytest.mark.slow
+def test_init_puts_gpus_and_a_vector_store_where_they_belong(engine: str, tmp_path: Path) -> None:
+    file = tmp_path / "fusewire.yaml"
+    urls = [engine, f"{engine}/gpus/metrics", f"{engine}/milvus/metrics"]
+
+    ran = CliRunner().invoke(fusewire, ["init", *urls, "-o", str(file)])
+
+    assert ran.exit_code == 0, ran.output
+    (tier,) = load(file, {}).tiers.values()
+    assert [it.kind for it in tier.targets[0].sources] == ["dcgm"]
+    assert list(tier.neighbours) == ["milvus"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ EXCERPTS = {  # a family or two that feed no signal by themselves
     "vllm-0.2.3-aioprometheus-truncated",
     "vllm-0.5.1-all-zero-ttft",
     "vllm-0.6-opt125m-excerpt",
-    "vllm-lora-info-three-series",
 }
 RECORDED = [
     pytest.param(page, engine, id=page.stem)
