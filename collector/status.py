@@ -87,7 +87,14 @@ def _target(target: TargetOut) -> TargetView:
 
 
 def _signal(name: str, signal: SignalOut) -> SignalView:
-    return SignalView(name, signal.value, signal.unit, signal.age_seconds, signal.absent or "")
+    return SignalView(
+        name,
+        signal.value,
+        signal.unit,
+        signal.age_seconds,
+        signal.absent or "",
+        signal.between,
+    )
 
 
 def _verdict(verdict: Verdict) -> VerdictView:

@@ -11,9 +11,11 @@ from detectors.records import Level, Reading, Verdict
 from detectors.saved import mark_of, pack, unpack
 
 CAUSE = "engine_stalled"
-_VERSION = 1  # of the memory's layout
+_VERSION = 2  # of the memory's layout
 _FAILED = "; its probe failed, too"
-_NEEDED = ("requests_running", "generation_tokens_total", "prompt_tokens_total")
+_MADE, _TAKEN, _STEPS = "generation_tokens_total", "prompt_tokens_total", "engine_steps_total"
+_NEEDED = ("requests_running", _MADE, _TAKEN)
+_STEPPING = (_STEPS, "requests_waiting")
 
 
 class StalledConfig(BaseModel):
@@ -50,30 +52,34 @@ class StalledConfig(BaseModel):
 class StalledMemory:
     """What is known of an engine's progress.
 
-    `tokens` is the sum of both counters at the last usable scrape, None before the first;
+    `counts` are the counters of progress at the last usable scrape, None before the first;
     `seen_seconds` its monotonic time, None when nothing was watched just before;
     `quiet_seconds` how long it has been watched having work and making nothing; `warm` whether
     it has made a token since it started.
     """
 
-    tokens: float | None = None
+    counts: dict[str, float] | None = None
     seen_seconds: float | None = None
     quiet_seconds: float = 0.0
     warm: bool = False
 
 
 class Stalled:
-    """Raises when requests are in the engine and neither token counter moves.
+    """Raises when requests are in the engine and no counter of its progress moves.
 
     Inputs: `requests_running`, `generation_tokens_total`, `prompt_tokens_total`; `requests_waiting`
-    where told (a queue in front of an empty batch is work too); `probe_up` where a probe is
+    where told (a queue in front of an empty batch is work too); `engine_steps_total` of engines
+    that count an answer's tokens at its end (TGI, SGLang, llama.cpp): there steps are progress too,
+    so a long answer is no stall, and prompts are not (TGI counts them on arrival), so a queue while
+    steps stand still is one; a queue that grows while steps are made is an overstated gauge at
+    worst, and none of this detector's business. `probe_up` where a probe is
     configured: one that was answered within the quiet time keeps the verdict at warning, as then
     the page stands still and not the engine. Without a probe the counters alone decide.
     Parameters: `quiet_seconds`, and `cold_seconds` for an engine that has made no token since it
     started (a first step can take minutes: compilation, kernel search).
     Only time that was watched counts: it adds up between scrapes in a row that both show work and
     equal counters. A failed scrape in between, or a restart of Fusewire, adds nothing and takes
-    nothing back; progress of either counter, or an engine without work, sets it to 0, and a
+    nothing back; progress of a counter, or an engine without work, sets it to 0, and a
     restart of the engine to a cold one.
     Verdict: critical beyond the limit (but for an answered probe), warning beyond half of it;
     statistic is the quiet time in seconds, threshold the limit.
@@ -113,7 +119,7 @@ class Stalled:
     ) -> tuple[StalledMemory, tuple[Verdict, ...]]:
         if reading.restarted:
             memory = StalledMemory()
-        obstacle = reading.obstacle(_NEEDED, stale_seconds=self.config.stale_seconds)
+        obstacle = self._obstacle(reading)
         if obstacle:
             unknown = reading.verdict(
                 self.name, "generation_tokens_total", Level.UNKNOWN, reason=obstacle, cause=CAUSE
@@ -121,6 +127,15 @@ class Stalled:
             return replace(memory, seen_seconds=None), (unknown,)
         memory = _advanced(memory, reading)
         return memory, (self._judged(memory, reading),)
+
+    def _obstacle(self, reading: Reading) -> str:
+        """Say why a reading cannot be judged; steps and a queue will do where tokens are not told.
+
+        TGI has no family before its first use, and tells tokens when the first request ends.
+        """
+        stepping = _STEPS in reading.values and not reading.values.keys() >= set(_NEEDED)
+        needed = _STEPPING if stepping else _NEEDED
+        return reading.obstacle(needed, stale_seconds=self.config.stale_seconds)
 
     def _judged(self, memory: StalledMemory, reading: Reading) -> Verdict:
         limit = self.config.quiet_seconds if memory.warm else self.config.cold_seconds
@@ -130,12 +145,13 @@ class Stalled:
         level = Level.WARNING if quiet > limit / 2 else Level.OK
         if stalled:
             level = Level.CRITICAL
-        running, waiting = reading.values["requests_running"], _waiting(reading)
+        running, waiting = _running(reading), _waiting(reading)
+        made = "step" if _STEPS in reading.values else "token"
         if quiet > 0:
-            reason = f"no token for {quiet:.0f} s with {running:g} running, {waiting:g} waiting"
+            reason = f"no {made} for {quiet:.0f} s with {running:g} running, {waiting:g} waiting"
             reason += f"; limit {limit:g} s" if memory.warm else f"; cold, limit {limit:g} s"
         else:
-            reason = "tokens are made" if running + waiting else "no work"
+            reason = f"{made}s are made" if running + waiting else "no work"
         if quiet > limit and probe is not None:
             reason += "; its probe was answered: the page stands still" if probe else _FAILED
         return reading.verdict(
@@ -166,18 +182,23 @@ def _waiting(reading: Reading) -> float:
     return reading.values.get("requests_waiting", 0.0)
 
 
+def _running(reading: Reading) -> float:
+    return reading.values.get("requests_running", 0.0)
+
+
 def _advanced(memory: StalledMemory, reading: Reading) -> StalledMemory:
     """Return the memory after a usable scrape."""
     values = reading.values
-    tokens = values["generation_tokens_total"] + values["prompt_tokens_total"]
+    telling = (_MADE, _STEPS) if _STEPS in values else (_MADE, _TAKEN)
+    counts = {signal: values[signal] for signal in telling if signal in values}
     now = reading.monotonic_seconds
-    if memory.tokens is None:  # first sight, or first since a restart
-        warm = values["generation_tokens_total"] > 0 and not reading.restarted
-        return StalledMemory(tokens, now, 0.0, warm)
-    moved = tokens != memory.tokens
-    busy = values["requests_running"] + _waiting(reading) > 0
+    if memory.counts is None:  # first sight, or first since a restart
+        begun = max(counts.get(_MADE, 0.0), counts.get(_STEPS, 0.0)) > 0
+        return StalledMemory(counts, now, 0.0, begun and not reading.restarted)
+    moved = any(counts[it] != memory.counts.get(it, counts[it]) for it in counts)
+    busy = _running(reading) + _waiting(reading) > 0
     quiet = 0.0
     if busy and not moved:
         watched = now - memory.seen_seconds if memory.seen_seconds is not None else 0.0
         quiet = memory.quiet_seconds + max(watched, 0.0)
-    return StalledMemory(tokens, now, quiet, memory.warm or moved)
+    return StalledMemory(memory.counts | counts, now, quiet, memory.warm or moved)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from http import HTTPStatus
 from typing import Annotated
@@ -11,7 +10,6 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse
 
 from collector.api.parts import MayChange, PartsDep
-from collector.gauges import show_decoded
 from collector.ingest.intake import IntakeBusy, IntakeError, Work, open_and_decode
 from collector.ingest.records import BodyError, Decoded, Defaults, Reason, TierNames
 from collector.parts import Parts
@@ -78,11 +76,7 @@ async def take_body(
         raise _refused(parts, error.reason, error.message) from error
     finally:
         parts.page.set(INGEST_QUEUE, {"source": SOURCE}, parts.intake.waiting)
-    show_decoded(parts.page, decoded, source=source)
-    for batch in decoded.batches:
-        parts.take_batch(batch)
-        await asyncio.sleep(0)  # a body of many variants must not hold the loop
-    return decoded
+    return await parts.counting.take(decoded, source=source, take_batch=parts.take_batch)
 
 
 def defaults_of(parts: Parts, *, tier: str = "", target: str = "", segment: str = "") -> Defaults:
@@ -90,7 +84,11 @@ def defaults_of(parts: Parts, *, tier: str = "", target: str = "", segment: str 
     return Defaults(
         arrival=parts.now(),
         tiers={
-            name: TierNames(targets=frozenset(facts.targets), segments=frozenset(facts.segments))
+            name: TierNames(
+                targets=frozenset(facts.targets),
+                segments=frozenset(facts.segments),
+                vocabulary_tokens=facts.vocabulary_tokens,
+            )
             for name, facts in parts.tiers.items()
         },
         tier=tier,

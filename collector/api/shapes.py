@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
+from typing import TypedDict
 
 from pydantic import BaseModel, ConfigDict
 
 from alerts.breaker.records import Breaker, Transition
 from collector.store.baselines import BaselineInfo
-from detectors.records import Reading, Verdict
+from detectors.records import Quantile, Reading, Verdict
 from detectors.signals import SIGNALS
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
 class SignalOut(BaseModel):
-    """One signal of one target; `value` is null where `absent` says why."""
+    """One signal of one target; `value` is null where `absent` says why.
+
+    Of a quantile `between` are the bounds of its bucket, and so of the true value; the upper one is
+    null where the last bucket is open. `samples` were observed in its window.
+    """
 
     model_config = _STRICT
 
@@ -24,6 +30,8 @@ class SignalOut(BaseModel):
     age_seconds: float
     absent: str | None
     parts: dict[str, float] = {}
+    between: tuple[float, float | None] | None = None
+    samples: float | None = None
 
 
 class FindingOut(BaseModel):
@@ -223,6 +231,19 @@ def target_out(*, target: str, url: str, reading: Reading | None, now: datetime)
     )
 
 
+class _Bucket(TypedDict, total=False):
+    between: tuple[float, float | None]
+    samples: float
+
+
+def _bucket(quantile: Quantile | None) -> _Bucket:
+    """Return the fields of a signal that only a quantile has; JSON has no infinity."""
+    if quantile is None:
+        return {}
+    upper = quantile.upper if math.isfinite(quantile.upper) else None
+    return {"between": (quantile.lower, upper), "samples": quantile.samples}
+
+
 def _signals(reading: Reading, age: float) -> dict[str, SignalOut]:
     found = {
         name: SignalOut(
@@ -231,6 +252,7 @@ def _signals(reading: Reading, age: float) -> dict[str, SignalOut]:
             age_seconds=age + reading.ages.get(name, 0.0),
             absent=None,
             parts=dict(reading.parts.get(name, {})),
+            **_bucket(reading.quantiles.get(name)),
         )
         for name, value in reading.values.items()
         if name in SIGNALS

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+MOST_DIGITS: Final = 20  # of a number of 64 bits
 NO_LIMIT_FROM: Final = float(1 << 60)  # version 1 writes the largest page count for "no limit"
 MOST_BYTES: Final = 65_536  # of one file read; memory.stat is about 1,500
 _MOST_FOLDERS: Final = 20_000
@@ -188,7 +189,7 @@ def _number(path: Path) -> float | None:
         text = path.read_bytes()[:64].strip()
     except FileNotFoundError:
         return None
-    return float(text) if text.isdigit() else None
+    return float(text) if text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
 def _needed(path: Path) -> float:
@@ -207,7 +208,11 @@ def _table(path: Path) -> Mapping[str, float]:
     except FileNotFoundError:
         return {}
     pairs = (line.split() for line in text.splitlines())
-    return {it[0]: float(it[1]) for it in pairs if len(it) > 1 and it[1].isdecimal()}
+    return {
+        it[0]: float(it[1])
+        for it in pairs
+        if len(it) > 1 and it[1].isdecimal() and len(it[1]) <= MOST_DIGITS
+    }
 
 
 def _memory_mount(root: Path) -> _Mount:

@@ -13,12 +13,19 @@ from detectors.records import Absence
 
 def term_absence(term: Term, page: Page, samples: Mapping[str, Sequence[Sample]]) -> Absence | None:
     """Return None if a term has samples, else why not."""
-    if chosen(term, samples):
+    if _any(term, samples):
         return None
     if term.family in page.broken:
         return Absence.UNUSABLE
     known = term.family in page.types or samples.get(term.family)
     return Absence.NO_SAMPLE if known else Absence.NO_FAMILY
+
+
+def _any(term: Term, samples: Mapping[str, Sequence[Sample]]) -> bool:
+    """Whether `chosen` would return a sample; mostly the first shows it."""
+    if not term.keep or term.outer:
+        return bool(chosen(term, samples))
+    return any(_passes(term, series) for series, _ in samples.get(term.family, ()))
 
 
 def chosen(term: Term, samples: Mapping[str, Sequence[Sample]]) -> Sequence[Sample]:
@@ -43,11 +50,13 @@ def _outermost(term: Term, found: Sequence[Sample]) -> Sequence[Sample]:
 
 def _passes(term: Term, series: Series) -> bool:
     labels = series.labels
-    return (
-        all(labels.get(label) in values for label, values in term.keep)
-        and not any(labels.get(label) in values for label, values in term.drop)
-        and all(label in labels for label in term.factors)
-    )
+    for label, values in term.keep:  # plain loops: this is asked of every bucket of some families
+        if labels.get(label) not in values:
+            return False
+    for label, values in term.drop:
+        if labels.get(label) in values:
+            return False
+    return not term.factors or all(label in labels for label in term.factors)
 
 
 def merged(term: Term, found: Sequence[Sample]) -> Iterable[Sample]:
@@ -57,7 +66,7 @@ def merged(term: Term, found: Sequence[Sample]) -> Iterable[Sample]:
         term: Whose samples they are; says what of them is taken.
         found: Samples of its family.
     """
-    role = "value" if term.take == "value" else "sum"
+    role = "sum" if term.take == "histogram" else term.take
     best: dict[str, Sample] = {}
     for series, value in found:
         if series.role == role:

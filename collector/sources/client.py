@@ -93,6 +93,8 @@ class ClientConfig(BaseModel):
             _row(signal, (selector(self.names[signal]),) if signal in self.names else terms)
             for signal, terms in DEFAULT_TERMS.items()
         )
+        if self.memory_limit is not None:  # no page has it; a failed read tells it as missing
+            rows = (*rows, Row("memory_limit_bytes", ()))
         page = page_source(
             Engine("client", "", rows), place, tools, url=str(self.url), match=self.match
         )

@@ -46,6 +46,7 @@ _VLLM: Final[Mapping[str, str]] = MappingProxyType(
             "configure kv_cache_capacity_tokens of the target: the start-up log says "
             "'GPU KV cache size: N tokens'; the Rust front end does not put it on its page"
         ),
+        "lora_adapters_active": "it is there with --enable-lora, once a request was served",
         "spec_decode_acceptance_ratio": "it is there with speculative decoding only",
         "prefix_cache_hit_ratio": (
             "it is there with --enable-prefix-caching, once a prompt was looked up"

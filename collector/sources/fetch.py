@@ -15,6 +15,8 @@ import httpx2
 ACCEPT: Final = "text/plain;version=0.0.4;q=1, */*;q=0.1"
 MAX_BYTES: Final = 33_554_432
 MAX_MEMBERS: Final = 64  # of a gzip body; servers write one, a compressing proxy one a flush
+MAX_SAID: Final = 120  # characters of an error page that are shown
+_ERROR_BYTES: Final = 1_024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _HINTS: Final[Mapping[int, str]] = {
     401: "it wants credentials for its metrics page",
@@ -63,11 +65,15 @@ class Outcome(StrEnum):
 
 
 class FetchError(Exception):
-    """A scrape that failed: `outcome` is for counting, the text for people."""
+    """A scrape that failed: `outcome` is for counting, the text for people.
 
-    def __init__(self, outcome: Outcome, text: str) -> None:
+    `overloaded` says that the server answered for want of strength (5xx, 429) or not in time.
+    """
+
+    def __init__(self, outcome: Outcome, text: str, *, overloaded: bool = False) -> None:
         super().__init__(text)
         self.outcome = outcome
+        self.overloaded = overloaded
 
 
 @dataclass(slots=True)
@@ -146,11 +152,11 @@ async def fetch(
                 timeout=limits.timeout_seconds,
             ) as response,
         ):
-            _check(response)
+            await _check(response)
             return await _receive(response, limits)
     except (TimeoutError, httpx2.TimeoutException) as error:
         text = f"no whole answer within {limits.timeout_seconds:g} s"
-        raise FetchError(Outcome.TIMEOUT, text) from error
+        raise FetchError(Outcome.TIMEOUT, text, overloaded=True) from error
     except httpx2.ConnectError as error:
         raise FetchError(Outcome.CONNECTION, f"cannot connect: {_said(error)}") from error
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
@@ -164,7 +170,7 @@ async def fetch(
         raise FetchError(Outcome.CONNECTION, text) from error
 
 
-def _check(response: httpx2.Response) -> None:
+async def _check(response: httpx2.Response) -> None:
     status = response.status_code
     if response.is_redirect:
         place = response.headers.get("location", "")[:200]
@@ -172,11 +178,37 @@ def _check(response: httpx2.Response) -> None:
         raise FetchError(Outcome.REDIRECT, text)
     if status != httpx2.codes.OK:
         hint = _HINTS.get(status, "expected 200 with a metrics page")
-        raise FetchError(Outcome.STATUS, f"answered {status} {response.reason_phrase}: {hint}")
+        text = f"answered {status} {response.reason_phrase}: {hint}"
+        server_error = response.is_server_error
+        if server_error:
+            said = await _first_line(response)
+            text += f"; it said {said!r}" if said else ""
+        overloaded = server_error or status == httpx2.codes.TOO_MANY_REQUESTS
+        raise FetchError(Outcome.STATUS, text, overloaded=overloaded)
     encoding = _encoding(response)
     if encoding not in {"", "identity", "gzip", "x-gzip"}:
         text = f"answered in encoding {encoding[:40]!r}; only gzip was offered"
         raise FetchError(Outcome.ENCODING, text)
+
+
+async def _first_line(response: httpx2.Response) -> str:
+    """Return the first line of an error page in plain text, printable and short; else nothing.
+
+    Exporters say there why they failed: a directory that is gone, a value collected twice.
+    """
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "text/plain" or _encoding(response) not in {"", "identity"}:
+        return ""
+    start = b""
+    try:
+        async for chunk in response.aiter_raw(_ERROR_BYTES):
+            start += chunk
+            if len(start) >= _ERROR_BYTES:
+                break
+    except (httpx2.RemoteProtocolError, httpx2.ReadError):
+        pass  # what came of it is shown
+    line = start[:_ERROR_BYTES].decode(errors="replace").strip().partition("\n")[0].strip()
+    return "".join(sign if sign.isprintable() else "?" for sign in line)[:MAX_SAID]
 
 
 async def _receive(response: httpx2.Response, limits: FetchLimits) -> Fetched:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
-from collector.sources.families import Role
+from collector.sources.families import Role, WantedFamilies
 
 if TYPE_CHECKING:
     from collector.sources.layout import Layout
 
 MAX_LAYOUTS: Final = 16
+POOL_SERIES: Final = 200_000
+POOL_BYTES: Final = 67_108_864
 MAX_WAIT: Final = 256  # pages, for sources whose pages never repeat
 
 _LABEL = re.compile(
@@ -38,6 +41,7 @@ class Series:
     labels: Mapping[str, str]  # without `le`
     bound: float = math.nan  # of a bucket
     copied: bool = False  # a router's re-export, not the engine's own
+    written: bytes = field(default=b"", compare=False)  # what stands before its value on a page
 
     @property
     def engine(self) -> str:
@@ -55,32 +59,125 @@ class Header:
     base: bool
 
 
-class SeriesCache:
-    """Series and header lines already parsed, by their bytes; emptied when full.
+class SeriesPool:
+    """What sources of like pages know together, so that a fleet remembers it once.
 
-    A page of a running engine repeats the same keys at every scrape, mostly all of them in the same
-    order: `layouts` are such pages by their number of lines. Sources that read pages of one kind
-    may share a cache. `misses` counts what was parsed anew.
+    Series and header lines by their bytes, emptied when full, and when half of those who knew them
+    are gone; layouts for as long as a source uses them. A page may be read in a thread meanwhile:
+    every step here is one operation of a dictionary.
     """
 
-    def __init__(self, *, limit: int = 20_000, limit_bytes: int = 16_777_216) -> None:
+    def __init__(self, *, limit: int = POOL_SERIES, limit_bytes: int = POOL_BYTES) -> None:
         self.series: dict[bytes, Series] = {}
         self.headers: dict[bytes, Header] = {}
         self.emptied = 0
+        self._layouts: dict[int, list[ref[Layout]]] = {}
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self.users = 0
+        self._gone = 0
+
+    def join(self) -> None:
+        self.users += 1
+
+    def leave(self) -> None:
+        """One who knew them is gone."""
+        self.users -= 1
+        self._gone += 1
+        if self._gone >= self.users:
+            self._empty()
+
+    def layouts(self, lines: int) -> Iterator[Layout]:
+        """Yield the layouts in use of pages with so many lines, the newest first."""
+        for found in reversed(self._layouts.get(lines, ())):
+            layout = found()
+            if layout is not None:
+                yield layout
+
+    def add_layout(self, lines: int, layout: Layout) -> None:
+        """Let others use this layout too, as long as anyone does."""
+        if lines not in self._layouts:  # pages of a length that is gone are forgotten on the way
+            kept = {n: living for n, them in [*self._layouts.items()] if (living := _living(them))}
+            self._layouts = kept
+        self._layouts[lines] = [*_living(self._layouts.get(lines, [])), ref(layout)][-MAX_LAYOUTS:]
+
+    def make_room(self, size: int) -> None:
+        self._bytes += size
+        full = len(self.series) + len(self.headers) >= self._limit
+        if full or self._bytes > self._limit_bytes:
+            self._empty()
+            self._bytes = size
+            self.emptied += 1
+
+    def _empty(self) -> None:
+        self.series.clear()
+        self.headers.clear()
+        self._bytes = self._gone = 0
+
+
+def _living(layouts: list[ref[Layout]]) -> list[ref[Layout]]:
+    return [it for it in layouts if it() is not None]
+
+
+class SeriesPools:
+    """The pools of a process: one for each set of wanted families, those of `engines.py`."""
+
+    def __init__(self) -> None:
+        self._pools: dict[int, tuple[WantedFamilies, SeriesPool]] = {}
+
+    def of(self, families: WantedFamilies) -> SeriesPool:
+        """Return the pool of those who want these families; what nobody uses is let go."""
+        known = self._pools.get(id(families))
+        if known is not None:
+            return known[1]
+        self._pools = {key: kept for key, kept in self._pools.items() if kept[1].users}
+        pool = SeriesPool()
+        self._pools[id(families)] = (families, pool)
+        return pool
+
+
+class SeriesCache:
+    """Series and header lines already parsed, by their bytes, and how the pages are laid out.
+
+    A page of a running engine repeats the same keys at every scrape, mostly all of them in the same
+    order: `layouts` are such pages by their number of lines. Sources that read pages of one kind
+    may share a `pool`; alone, a cache has its own. `misses` counts what was parsed anew.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int = 20_000,
+        limit_bytes: int = 16_777_216,
+        pool: SeriesPool | None = None,
+    ) -> None:
+        self.pool = pool or SeriesPool(limit=limit, limit_bytes=limit_bytes)
+        self.pool.join()
+        self.series = self.pool.series
+        self.headers = self.pool.headers
         self.misses = 0
         self.layouts: dict[int, Layout] = {}
         self.wait = 0  # pages to let pass before the next layout is made
         self._waited = 0
-        self._limit = limit
-        self._limit_bytes = limit_bytes
-        self._bytes = 0
+
+    @property
+    def emptied(self) -> int:
+        return self.pool.emptied
+
+    def close(self) -> None:
+        """Let go of what only this source knew."""
+        self.layouts.clear()
+        self.pool.leave()
 
     def keep(self, key: bytes, series: Series) -> None:
-        self._make_room(len(key))
+        self.misses += 1
+        self.pool.make_room(len(key))
         self.series[key] = series
 
     def keep_header(self, line: bytes, header: Header) -> None:
-        self._make_room(len(line))
+        self.misses += 1
+        self.pool.make_room(len(line))
         self.headers[line] = header
 
     def keep_layout(self, lines: int, layout: Layout) -> None:
@@ -100,18 +197,10 @@ class SeriesCache:
         self._waited += 1
         return self._waited <= self.wait
 
-    def _make_room(self, size: int) -> None:
-        self.misses += 1
-        self._bytes += size
-        full = len(self.series) + len(self.headers) >= self._limit
-        if full or self._bytes > self._limit_bytes:
-            self.series.clear()
-            self.headers.clear()
-            self._bytes = size
-            self.emptied += 1
 
-
-def series_of(place: tuple[str, Role], block: bytes | None) -> Series | None:
+def series_of(
+    place: tuple[str, Role], block: bytes | None, written: bytes = b""
+) -> Series | None:
     """Return the series of a label block, None if the block cannot be read."""
     family, role = place
     labels = _labels(block[1:-1]) if block else {}
@@ -127,7 +216,8 @@ def series_of(place: tuple[str, Role], block: bytes | None) -> Series | None:
             return None
     named = [f"{name}={value!r}" for name, value in sorted(labels.items()) if name != "pid"]
     key = f"{family}{{{','.join(named)}}}"
-    return Series(family, role, key, labels, bound, not _ROUTER_LABELS.isdisjoint(labels))
+    copied = not _ROUTER_LABELS.isdisjoint(labels)
+    return Series(family, role, key, labels, bound, copied, written)
 
 
 def _labels(inside: bytes) -> dict[str, str] | None:

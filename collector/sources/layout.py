@@ -34,7 +34,7 @@ class Told:
     openmetrics: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Layout:
     """The lines of a page: which are the same each time, how the others begin, which are wanted.
 
@@ -83,14 +83,14 @@ def layout_of(
         known: Series by the bytes before their value.
         told: What it says beside them.
     """
-    own = {key: key for key in known}  # the cache's bytes, not copies of them
+    own: dict[bytes, bytes] = {}
     heads: dict[int, bytes] = {}
     found: dict[str, list[tuple[int, int, Series]]] = {}
     for at, line in enumerate(lines):
         key = line.rpartition(b" ")[0]
         series = known.get(key)
         if series is not None:
-            heads[at] = own[key] if key.endswith(b"}") else key + b" "
+            heads[at] = series.written if key.endswith(b"}") and series.written else key + b" "
             found.setdefault(series.family, []).append((at, len(key), series))
         else:
             head = _head(line, told.wanted)

@@ -42,11 +42,25 @@ _NO_LOSSES = _for_all(
 _NO_CONTEXT = _for_all(
     "the page does not say it; the engine's /v1/models or /info may", "context_tokens"
 )
+_TELLS_TTFT = _for_all(
+    "the engine tells its time to first token, so none is approximated", "ttft_estimate_seconds"
+)
+_NO_FIRST_TOKEN = _for_all(
+    "the engine does not tell what the time to first token could be approximated from",
+    "ttft_estimate_seconds",
+)
+_NO_STEPS = _for_all(
+    "the engine's steps are not counted here; its token counters are what moves",
+    "engine_steps_total",
+)
+_NO_ADAPTERS = _for_all("only vLLM tells the LoRA adapters in use", "lora_adapters_active")
 _NO_PREEMPTIONS = _for_all("the engine counts no preemptions", "preemptions_total")
 _NO_REFUSALS = _for_all("the engine does not count refused requests", "requests_rejected_total")
 
 _VLLM: Final = {
     **_BUDGET,
+    **_TELLS_TTFT,
+    **_NO_STEPS,
     **_NO_CONTEXT,
     **_for_all(
         "vLLM does not put --max-num-seqs on its page; configure request_slots", "request_slots"
@@ -84,6 +98,7 @@ _VLLM: Final = {
 }  # fmt: skip
 _TGI: Final = {
     **_NO_NANS,
+    **_NO_ADAPTERS,
     **_NO_LOSSES,
     **_NO_CONTEXT,
     **_for_all(
@@ -112,6 +127,8 @@ _TGI: Final = {
 }
 _SGLANG: Final = {
     **_BUDGET,
+    **_TELLS_TTFT,
+    **_NO_ADAPTERS,
     **_NO_NANS,
     **_NO_LOSSES,
     **_NO_REFUSALS,
@@ -126,9 +143,11 @@ _SGLANG: Final = {
     ),
 }
 _TENSORRT: Final = {
+    **_TELLS_TTFT, **_NO_STEPS, **_NO_ADAPTERS,
     **_BUDGET, **_NO_NANS, **_NO_LOSSES, **_NO_CONTEXT, **_NO_PREEMPTIONS, **_NO_REFUSALS
 }  # fmt: skip
 _LLAMACPP: Final = {
+    **_NO_FIRST_TOKEN, **_NO_ADAPTERS,
     **_BUDGET, **_NO_NANS, **_NO_LOSSES, **_NO_CONTEXT, **_NO_PREEMPTIONS, **_NO_REFUSALS,
     **_for_all("llama.cpp counts tokens and seconds, not requests",
                "requests_finished_total", "requests_failed_total"),
@@ -142,6 +161,7 @@ _LLAMACPP: Final = {
                "kv_cache_usage_ratio", "kv_cache_usage_mean_ratio"),
 }  # fmt: skip
 _JETSTREAM: Final = {
+    **_TELLS_TTFT, **_NO_STEPS, **_NO_ADAPTERS,
     **_BUDGET, **_NO_NANS, **_NO_LOSSES, **_NO_CONTEXT, **_NO_PREEMPTIONS, **_NO_REFUSALS,
     **_for_all("JetStream has no family for it that Fusewire knows",
                "requests_running", "request_slots", "prompt_tokens_total",
@@ -150,6 +170,7 @@ _JETSTREAM: Final = {
                "decode_seconds", "prefix_cache_hit_ratio", "spec_decode_acceptance_ratio"),
 }  # fmt: skip
 _TRITON: Final = {
+    **_NO_FIRST_TOKEN, **_NO_STEPS, **_NO_ADAPTERS,
     **_BUDGET, **_NO_NANS, **_NO_LOSSES, **_NO_CONTEXT, **_NO_PREEMPTIONS,
     **_for_all("Triton counts requests, not tokens; a vLLM backend has its own families, switched "
                "on for each model",
@@ -158,6 +179,7 @@ _TRITON: Final = {
                "spec_decode_acceptance_ratio"),
 }  # fmt: skip
 _DYNAMO: Final = {
+    **_TELLS_TTFT, **_NO_STEPS, **_NO_ADAPTERS,
     **_BUDGET, **_NO_NANS, **_NO_LOSSES, **_NO_CONTEXT, **_NO_PREEMPTIONS, **_NO_REFUSALS,
     **_for_all("Dynamo's own families do not have it; its workers pass their engine's on",
                "queue_seconds", "prefill_seconds", "decode_seconds",

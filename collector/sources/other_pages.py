@@ -70,7 +70,7 @@ def page_source(
         neighbour=place.neighbour,
     )
     limits = FetchLimits(timeout_seconds=tools.timeout_seconds)
-    return ScrapeSource(
+    source = ScrapeSource(
         target,
         client=tools.client,
         now=tools.now,
@@ -78,6 +78,8 @@ def page_source(
         limits=limits,
         wanted=frozenset(),
     )
+    source.share(tools.pools)
+    return source
 
 
 def _row(signal: str, family: str) -> Row:

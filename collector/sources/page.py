@@ -167,11 +167,16 @@ def _remember(
         return
     told = Told(families, page.types, page.engines, ended=ended, openmetrics=page.openmetrics)
     lines = text.split(b"\n")
+    for known in cache.pool.layouts(len(lines)):
+        if known.told == told and known.read(lines, ended=ended) == page.samples:
+            cache.keep_layout(len(lines), known)
+            return
     layout = layout_of(lines, page.samples, cache.series, told)
     if layout is None:
         cache.forget_layout(len(lines))
     else:
         cache.keep_layout(len(lines), layout)
+        cache.pool.add_layout(len(lines), layout)
 
 
 def _engines(text: bytes, families: WantedFamilies, found: _Found) -> frozenset[str]:
@@ -286,7 +291,7 @@ def _read_line(line: bytes, families: WantedFamilies, cache: SeriesCache, found:
     key = line[: head.end()]
     series = cache.series.get(key)
     if series is None:
-        series = series_of(place, head[2])
+        series = series_of(place, head[2], key)
         if series is None:
             return _lost(family, Skip.LABELS, found)
         cache.keep(key, series)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from collector.sources.cgroup_files import HostError, read_text
+from collector.sources.cgroup_files import MOST_DIGITS, HostError, read_text
 from collector.sources.gpu_proc import command_line, listeners, process_facts
 
 MOST_PROCESSES: Final = 65_536  # looked at in one read
@@ -155,7 +155,8 @@ def _pids(root: Path) -> Iterator[int]:
 
 def _kilobytes(found: Mapping[str, list[str]], name: str) -> float | None:
     value = found.get(name)
-    return float(value[0]) * _KIB if value and value[0].isdecimal() else None
+    usable = value and value[0].isdecimal() and len(value[0]) <= MOST_DIGITS
+    return float(value[0]) * _KIB if value and usable else None
 
 
 def _sum(*numbers: float | None) -> float | None:

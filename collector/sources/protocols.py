@@ -9,6 +9,7 @@ from typing import Protocol
 
 import httpx2
 
+from collector.sources.keys import SeriesPools
 from detectors.records import Reading
 
 
@@ -65,12 +66,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What every source is given: one shared client, the clocks, the bound of one read."""
+    """What every source is given: one shared client, the clocks, the bound of one read.
+
+    `pools` is what sources of like pages know together.
+    """
 
     client: httpx2.AsyncClient
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     timeout_seconds: float = 10.0
+    pools: SeriesPools = field(default_factory=SeriesPools)
 
 
 class SourceSettings(Protocol):

@@ -18,6 +18,7 @@ DEFAULT_PORT: Final = 6379
 MAX_BULK_BYTES: Final = 65_536
 MAX_ITEMS: Final = 10_000
 _MAX_DEPTH: Final = 8
+_NUMBERS_END: Final = 1 << 64
 _HINT: Final = "check the url, that Redis runs, and its user's rights (XLEN, LLEN, TYPE, XINFO)"
 
 Reply: TypeAlias = "str | int | list[Reply] | None"
@@ -167,6 +168,9 @@ class _Wire:
             code = rest.partition(" ")[0][:40]  # what follows may repeat what was sent
             raise FetchError(Outcome.UNUSABLE, f"Redis answered the error {code!r}; {_HINT}")
         number = int(rest)
+        if abs(number) >= _NUMBERS_END:
+            msg = "a number of more than 64 bits in a reply"
+            raise ValueError(msg)
         if sign == b":":
             return number
         if sign == b"$":

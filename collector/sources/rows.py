@@ -9,13 +9,18 @@ from typing import Final, Literal, TypeAlias
 
 from collector.sources.families import Role
 
-Take: TypeAlias = Literal["value", "sum", "histogram"]
+Take: TypeAlias = Literal["value", "sum", "count", "histogram"]
 Across: TypeAlias = Literal["sum", "max", "mean"]
 Filter: TypeAlias = tuple[tuple[str, frozenset[str]], ...]  # label, values; "" is a missing label
 
 _ALL: Final[Filter] = ()
 ROLES: Final[Mapping[Take, tuple[Role, ...]]] = MappingProxyType(
-    {"value": ("value",), "sum": ("sum",), "histogram": ("bucket", "sum", "count")}
+    {
+        "value": ("value",),
+        "sum": ("sum",),
+        "count": ("count",),
+        "histogram": ("bucket", "sum", "count"),
+    }
 )
 
 
@@ -23,7 +28,7 @@ ROLES: Final[Mapping[Take, tuple[Role, ...]]] = MappingProxyType(
 class Term:
     """Samples of one family: which ones, what of them, and under which part they count.
 
-    `take` is the sample's value, the `_sum` of a histogram, or the whole histogram. `keep` and
+    `take` is the sample's value, the `_sum` or `_count` of a histogram, or all of it. `keep` and
     `drop` filter by label. `part_label` names the label whose value is the part, `part` a fixed
     one. With `factors` the number is the product of those labels' values, not the sample's.
     `ranks` are labels of the workers of one engine that all write the same: of series that differ
@@ -98,6 +103,9 @@ class Engine:
     `front` marks a server that stands before engines and passes their families on: an engine's
     own families on its page win. `counts_losses` says that first tokens without an end are lost
     requests, and `multiprocess` that the absence of `process_*` families is its normal state.
+    `first_token` are histograms (as sums) whose means add up to about the time to first token, of
+    an engine that does not tell it; `adapters` is a family whose values are when each combination
+    of LoRA adapters was last in use.
     """
 
     name: str
@@ -107,6 +115,8 @@ class Engine:
     front: bool = False
     counts_losses: bool = False
     multiprocess: bool = False
+    first_token: tuple[Term, ...] = ()
+    adapters: str = ""
 
     @property
     def signals(self) -> frozenset[str]:
@@ -114,10 +124,14 @@ class Engine:
         return frozenset(row.signal for row in self.rows)
 
     def terms(self) -> Iterator[Term]:
-        """Yield every term of every row."""
+        """Yield every term of every row, and those of what is worked out beside the rows."""
         for row in self.rows:
             for alias in row.aliases:
                 yield from alias.every
+        for term in self.first_token:
+            yield from (term, replace(term, take="count"))
+        if self.adapters:
+            yield Term(self.adapters)
 
 
 def plain(signal: str, *families: str, across: Across = "sum", scale: float = 1.0) -> Row:
@@ -160,4 +174,8 @@ def renamed(engine: Engine, name: str, old: str, new: str) -> Engine:
         )
 
     rows = tuple(replace(row, aliases=tuple(map(alias_of, row.aliases))) for row in engine.rows)
-    return replace(engine, name=name, prefix=new.rstrip("_"), rows=rows, evidence=())
+    first_token = tuple(map(other, engine.first_token))
+    prefix = new.rstrip("_")
+    return replace(
+        engine, name=name, prefix=prefix, rows=rows, evidence=(), first_token=first_token
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -15,21 +15,16 @@ import httpx2
 
 from collector.sources.engines import Engine, engines_named, wanted_families
 from collector.sources.fetch import Fetched, FetchError, FetchLimits, Outcome, fetch, refuse_cookies
-from collector.sources.keys import SeriesCache
-from collector.sources.missing import explained
-from collector.sources.oddities import oddities
+from collector.sources.keys import SeriesCache, SeriesPools
 from collector.sources.page import Page, parse
 from collector.sources.protocols import ScrapeStats
-from collector.sources.quality import Quality
-from collector.sources.quantiles import Windows, offered_quantiles
-from collector.sources.series import Ledger
-from collector.sources.translate import Translation, translate
+from collector.sources.translation import Translation
+from collector.sources.understanding import Moment, Understanding, absences, offered
 from detectors.records import Absence, Identity, Reading
 
 SOURCE: Final = "scrape"
 LARGE_BYTES: Final = 98_304  # under 2 ms of the loop, also where every line of a page is wanted
 _OWN: Final = frozenset({"up", "scrape_seconds"})
-_DERIVED: Final = frozenset({"generation_tokens_per_second", "requests_lost_total"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,39 +98,40 @@ class ScrapeSource:
         self._now = now
         self._monotonic = monotonic
         self._limits = limits or FetchLimits()
-        self._engines = (target.page,) if target.page else engines_named(target.engine)
-        self._wanted = offered(self._engines) | (wanted - _OWN)
-        self._families = wanted_families(self._engines)
+        engines = (target.page,) if target.page else engines_named(target.engine)
+        self._wanted = offered(engines) | (wanted - _OWN)
+        self._families = wanted_families(engines)
         self._cache = SeriesCache()
-        self._ledger = Ledger()
-        self._windows = Windows()
-        self._quality = Quality()
+        self._read_before = False
+        self._pages = Understanding(engines, foreign=target.page is not None)
         self._outcomes: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
         self._aliases: Mapping[str, str] = {}
         self._identity = Identity()
         self._learned: Mapping[str, float] = {}
 
-    def share(self, cache: SeriesCache) -> None:
-        """Use a cache that sources of like pages use too, from before the first read on."""
-        self._cache = cache
+    def share(self, pools: SeriesPools) -> None:
+        """Know what sources of like pages know too; from before the first read on."""
+        self._cache.close()
+        self._cache = SeriesCache(pool=pools.of(self._families))
 
     def learn(self, limits: Mapping[str, float]) -> None:
         """Take limits that the server told elsewhere (`/info`); the configured ones win."""
         self._learned = {**self._learned, **limits}
 
     async def close(self) -> None:
-        """Hold nothing open: the client is shared."""
+        """Let go of what only this source knows; the client is shared."""
+        self._cache.close()
 
     def stats(self) -> ScrapeStats:
         """Return the counts so far."""
         return ScrapeStats(
             outcomes=dict(self._outcomes),
             skipped={reason: n for reason, n in self._skipped.items() if n},
-            resets=self._ledger.resets,
+            resets=self._pages.ledger.resets,
             aliases=dict(self._aliases),
-            series=self._ledger.tracked,
-            series_refused=self._ledger.refused,
+            series=self._pages.ledger.tracked,
+            series_refused=self._pages.ledger.refused,
         )
 
     async def read(self) -> Reading:
@@ -144,7 +140,7 @@ class ScrapeSource:
         try:
             fetched = await fetch(self._client, self._url, self._target.headers, self._limits)
             ended = self._monotonic()
-            if len(fetched.body) > LARGE_BYTES or not self._cache.series:  # new keys cost thrice
+            if len(fetched.body) > LARGE_BYTES or not self._read_before:  # new keys cost thrice
                 found = await asyncio.to_thread(self._understand, fetched, ended)
             else:
                 found = self._understand(fetched, ended)
@@ -169,24 +165,19 @@ class ScrapeSource:
 
     def _translated(self, fetched: Fetched, at: float) -> Translation:
         page = parse(fetched.body, self._families, self._cache)
+        self._read_before = True
         _check_page(page, fetched)
         if fetched.cut:
             page = replace(page, cut=True)
         if self._target.prepare is not None:
             page = self._target.prepare(page)
         self._skipped.update(page.skipped)
-        found = translate(
+        found = self._pages.take(
             page,
-            self._engines,
-            self._ledger,
-            configured={**self._learned, **self._target.configured},
-            monotonic_seconds=at,
-            match=self._target.match,
+            Moment(at, self._now().timestamp()),
+            {**self._learned, **self._target.configured},
+            self._target.match,
         )
-        if self._target.page is None:
-            self._quality.check(page, found, self._ledger, at)
-            found.findings += oddities(page, found)
-        self._windows.take(found, at)
         self._skipped.update(found.skipped)
         outcome = Outcome.CUT if page.cut else Outcome.READ
         self._outcomes[outcome if page.engines else Outcome.NO_DATA] += 1
@@ -195,8 +186,6 @@ class ScrapeSource:
     def _reading(self, found: Translation, started: float, ended: float) -> Reading:
         self._aliases = found.aliases
         self._identity = found.identity
-        missing = Absence.NO_FAMILY if found.identity.engine else Absence.NO_DATA
-        known = found.values.keys() | found.histograms.keys()
         return Reading(
             tier=self._target.tier,
             target=self._target.id,
@@ -207,10 +196,7 @@ class ScrapeSource:
             values={**found.values, "up": 1.0, "scrape_seconds": ended - started},
             parts=found.parts,
             histograms=found.histograms,
-            absent={
-                it: explained(found.absent.get(it, missing), found.identity, it)
-                for it in self._wanted - known
-            },
+            absent=absences(found, self._wanted),
             identity=found.identity,
             restarted=found.restarted,
             findings=tuple(found.findings),
@@ -232,15 +218,9 @@ class ScrapeSource:
             absent=dict.fromkeys(self._wanted, Absence.SCRAPE_FAILED),
             identity=self._identity,
             problem=str(error),
+            overloaded=error.overloaded,
             neighbour=self._target.neighbour,
         )
-
-
-def offered(engines: Sequence[Engine]) -> frozenset[str]:
-    """Return the signals that a page of these engines may give."""
-    rows = frozenset(signal for engine in engines for signal in engine.signals)
-    rows |= offered_quantiles(rows)
-    return rows | _DERIVED if "generation_tokens_total" in rows else rows
 
 
 def metrics_url(url: str) -> str:

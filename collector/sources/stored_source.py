@@ -16,16 +16,12 @@ from typing import Final
 
 from collector.sources.engines import engines_named
 from collector.sources.fetch import FetchError, Outcome
-from collector.sources.missing import explained
-from collector.sources.oddities import oddities
 from collector.sources.protocols import ScrapeStats
-from collector.sources.quality import Quality
-from collector.sources.quantiles import Windows
-from collector.sources.scrape import ScrapeTarget, offered
-from collector.sources.series import Ledger
+from collector.sources.scrape import ScrapeTarget
 from collector.sources.stored_page import OriginMemory, Rebuilt, rebuilt
 from collector.sources.stored_server import Selection, Share, StoredServer
-from collector.sources.translate import Translation, translate
+from collector.sources.translation import Translation
+from collector.sources.understanding import Moment, Understanding, absences, offered
 from detectors.records import Absence, Identity, Reading
 
 SOURCE: Final = "prometheus"
@@ -70,8 +66,7 @@ class PromQLSource:
         self._wanted = offered(self._engines) | (wanted - _OWN)
         self._member = server.join(Selection(self._match, self._engines))
         self._memory = OriginMemory()
-        self._ledger = Ledger()
-        self._windows, self._quality = Windows(), Quality()
+        self._pages = Understanding(self._engines)
         self._moment: float | None = None  # of the newest page taken in
         self._cut = False
         self._found = Translation()
@@ -92,10 +87,10 @@ class PromQLSource:
         return ScrapeStats(
             outcomes=dict(self._outcomes),
             skipped={reason: n for reason, n in self._skipped.items() if n},
-            resets=self._ledger.resets,
+            resets=self._pages.ledger.resets,
             aliases=dict(self._found.aliases),
-            series=self._ledger.tracked,
-            series_refused=self._ledger.refused,
+            series=self._pages.ledger.tracked,
+            series_refused=self._pages.ledger.refused,
         )
 
     async def read(self) -> Reading:
@@ -162,16 +157,11 @@ class PromQLSource:
             self._moment, self._cut = found.moment, found.page.cut
         at = found.moment if found.moment is not None else share.moment or 0.0
         self._skipped.update(found.page.skipped)
-        self._found = translate(
+        self._found = self._pages.take(
             found.page,
-            self._engines,
-            self._ledger,
-            configured={**self._learned, **self._target.configured},
-            monotonic_seconds=at,  # growth over the server's own time
+            Moment(at, at),  # growth over the server's own time
+            {**self._learned, **self._target.configured},
         )
-        self._quality.check(found.page, self._found, self._ledger, at)
-        self._found.findings += oddities(found.page, self._found)
-        self._windows.take(self._found, at)
         self._skipped.update(self._found.skipped)
         for signal in self._stale_signals(found):
             self._found.absent[signal] = Absence.STALE
@@ -193,8 +183,6 @@ class PromQLSource:
     def _reading(self, page: Rebuilt, started: float, age: float) -> Reading:
         ended = self._monotonic()
         found = self._found
-        missing = Absence.NO_FAMILY if found.identity.engine else Absence.NO_DATA
-        known = found.values.keys() | found.histograms.keys()
         took = page.scrape_seconds if page.scrape_seconds is not None else ended - started
         return Reading(
             tier=self._target.tier,
@@ -206,10 +194,7 @@ class PromQLSource:
             values={**found.values, "up": 1.0, "scrape_seconds": took},
             parts=found.parts,
             histograms=found.histograms,
-            absent={
-                it: explained(found.absent.get(it, missing), found.identity, it)
-                for it in self._wanted - known
-            },
+            absent=absences(found, self._wanted),
             identity=found.identity,
             restarted=found.restarted,
             age_seconds=age,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from collector.sources.changes import short_name
 from collector.sources.derive import derive
 from collector.sources.engines import PROCESS_START, Engine
 from collector.sources.measure import Look, measure
@@ -23,9 +24,8 @@ from collector.sources.translation import Translation
 from collector.sources.versions import version_span
 from detectors.records import Absence, Identity
 
-__all__ = ["MAX_MODEL_LETTERS", "Translation", "translate"]
+__all__ = ["Translation", "translate"]
 
-MAX_MODEL_LETTERS: Final = 256
 _MODEL_LABELS: Final = ("model_name", "model", "name")  # the last: SGLang in 2024
 
 
@@ -111,10 +111,11 @@ def _process_start(samples: Mapping[str, Sequence[Sample]]) -> float | None:
 
 
 def _model(samples: Mapping[str, Sequence[Sample]]) -> str:
+    """Return the model that the page names, of a path only the last part and a hash."""
     for found in samples.values():
-        for series, _ in found:
-            for label in _MODEL_LABELS:
-                model = series.labels.get(label)
-                if model:
-                    return model[:MAX_MODEL_LETTERS]
+        labels = found[0][0].labels if found else {}  # series of one family are labelled alike
+        for label in _MODEL_LABELS:
+            model = labels.get(label)
+            if model:
+                return short_name(model)
     return ""

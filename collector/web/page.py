@@ -44,6 +44,7 @@ def _environment() -> Environment:
     environment.filters.update(
         age=words.age,
         value=words.value,
+        bucket=words.bucket,
         absence=words.absence,
         number=words.number_of,
         ratio=words.ratio,

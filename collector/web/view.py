@@ -11,13 +11,17 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class SignalView:
-    """One signal of one target; without a value `absent` says why there is none."""
+    """One signal of one target; without a value `absent` says why there is none.
+
+    `between` are the bounds of a quantile's bucket, the upper one None where it is open.
+    """
 
     name: str
     value: float | None
     unit: str
     age_seconds: float | None
     absent: str = ""
+    between: tuple[float, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

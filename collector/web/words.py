@@ -47,6 +47,16 @@ def value(signal: SignalView) -> str:
     return f"{number} {signal.unit}" if signal.unit not in signal.name else number
 
 
+def bucket(signal: SignalView) -> str:
+    """Return where a quantile surely lies, such as `0.1 to 0.25`; empty for other signals."""
+    if signal.between is None:
+        return ""
+    lower, upper = signal.between
+    if upper is None:
+        return f"{number_of(lower)} or more"
+    return f"{number_of(lower)} to {number_of(upper)}"
+
+
 def absence(signal: SignalView) -> str:
     """Return why there is no value, without the name of the signal in front."""
     return signal.absent.removeprefix(f"{signal.name}: ") or "no reason given"

@@ -25,6 +25,7 @@ LLAMACPP: Final = Engine(
         plain("kv_cache_usage_mean_ratio", _USAGE, across="mean"),
         plain("prompt_tokens_total", _PROMPT),
         plain("generation_tokens_total", _PREDICTED),
+        plain("engine_steps_total", "llamacpp_n_decode_total"),  # tokens count at a request's end
         Row(  # a mean, no buckets
             "inter_token_seconds",
             (Alias((Term("llamacpp_tokens_predicted_seconds_total"),), over=(Term(_PREDICTED),)),),

@@ -53,6 +53,13 @@ SGLANG: Final = Engine(
         _scheduler("kv_cache_capacity_tokens", "sglang_max_total_num_tokens"),
         plain("prompt_tokens_total", "sglang_prompt_tokens_total"),
         plain("generation_tokens_total", "sglang_generation_tokens_total"),
+        Row(  # tokens are counted at a request's end, the gaps between them as they come
+            "engine_steps_total",
+            (
+                Alias((Term("sglang_inter_token_latency_seconds", take="count"),)),
+                Alias((Term("sglang_time_per_output_token_seconds", take="count"),)),
+            ),
+        ),
         Row(
             "requests_finished_total",
             (

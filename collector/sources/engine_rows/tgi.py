@@ -19,6 +19,7 @@ from collector.sources.rows import (
 _FAILURE = "tgi_request_failure"
 _REFUSED = frozenset({"overloaded"})
 _NOT_OURS = frozenset({"overloaded", "validation", "template", "dropped"})  # the client's doing
+_CALLS = "tgi_batch_inference_duration"
 _FORWARD = "tgi_batch_forward_duration"
 
 TGI: Final = Engine(
@@ -53,12 +54,18 @@ TGI: Final = Engine(
         ),
         Row("requests_rejected_total", (Alias((Term(_FAILURE, keep=(("err", _REFUSED),)),)),)),
         Row("requests_failed_total", (Alias((Term(_FAILURE, drop=(("err", _NOT_OURS),)),)),)),
-        histogram("inter_token_seconds", "tgi_batch_inference_duration", keep={"method": "decode"}),
+        plain("engine_steps_total", "tgi_batch_inference_count"),  # tokens come at the end only
+        histogram("inter_token_seconds", _CALLS, keep={"method": "decode"}),
         histogram("queue_seconds", "tgi_request_queue_duration"),
         histogram("e2e_seconds", "tgi_request_duration"),
         histogram("prefill_seconds", _FORWARD, keep={"method": "prefill"}),
     ),
     evidence=(Evidence("tgi_batch_max_total_tokens", since="2.3.1"),),
+    first_token=(
+        Term("tgi_request_validation_duration", take="sum"),
+        Term("tgi_request_queue_duration", take="sum"),
+        Term(_CALLS, take="sum", keep=(("method", frozenset({"prefill"})),)),
+    ),
 )
 
 LORAX: Final = renamed(TGI, "lorax", "tgi_", "lorax_")

@@ -95,6 +95,7 @@ VLLM: Final = Engine(
         ),
     ),
     counts_losses=True,
+    adapters="vllm_lora_requests_info",
     evidence=(
         Evidence("requests_total_counter", until="0.3.2"),
         Evidence("vllm_avg_prompt_throughput_toks_per_s", until="0.6.6"),

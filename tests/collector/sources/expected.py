@@ -114,6 +114,7 @@ def tgi_values(facts: Facts) -> dict[str, float | None]:
         else (success or 0.0) + sum(by_reason.values()),
         "requests_rejected_total": by_reason.get("overloaded"),
         "requests_failed_total": sum(ours) if ours else None,
+        "engine_steps_total": total(facts, "tgi_batch_inference_count"),
     }
 
 
@@ -146,6 +147,11 @@ def sglang_values(facts: Facts) -> dict[str, float | None]:
         "generation_tokens_total": total(facts, "sglang_generation_tokens_total"),
         "requests_finished_total": None if done is None else done + (aborted or 0.0),
         "prefix_cache_hit_ratio": max(hits) if hits and max(hits) <= 1.0 else None,
+        "engine_steps_total": total(
+            facts,
+            "sglang_inter_token_latency_seconds_count",
+            "sglang_time_per_output_token_seconds_count",
+        ),
     }
 
 
@@ -159,6 +165,7 @@ def llamacpp_values(facts: Facts) -> dict[str, float | None]:
         "prompt_tokens_total": prompt,
         "generation_tokens_total": total(facts, "llamacpp_tokens_predicted_total"),
         "prefix_cache_hit_ratio": hits,
+        "engine_steps_total": total(facts, "llamacpp_n_decode_total"),
     }
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from collector.config import load
-from collector.sources import measure, oddities, quality, quantiles
+from collector.sources import measure, oddities, polling, quality, quantiles, workers
 from collector.sources.engines import ENGINES
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +34,8 @@ def test_every_engine_can_be_configured_and_is_on_the_page(tmp_path: Path) -> No
 
 def test_every_finding_is_on_the_page() -> None:
     rooms = (
-        Path(str(room.__file__)).read_text() for room in (measure, oddities, quality, quantiles)
+        Path(str(room.__file__)).read_text()
+        for room in (measure, oddities, polling, quality, quantiles, workers)
     )
     told = set(re.findall(r'Finding\(\s*"(\w+)"', "".join(rooms)))
 

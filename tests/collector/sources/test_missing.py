@@ -12,7 +12,10 @@ from detectors.records import Absence, Identity
 from detectors.signals import SIGNALS
 from tests.collector.sources.reading_pages import Scraped, body
 
-DERIVED = {"generation_tokens_per_second", "requests_lost_total"}
+DERIVED = {
+    *("generation_tokens_per_second", "requests_lost_total"),
+    *("ttft_estimate_seconds", "lora_adapters_active"),
+}
 TOLD_BY_ENGINES = frozenset().union(*(engine.signals for engine in ENGINES)) | DERIVED
 
 
@@ -23,6 +26,10 @@ def test_what_an_engine_has_no_row_for_has_a_reason(engine: Engine) -> None:
         missing -= {"generation_tokens_per_second"}
     if engine.counts_losses:
         missing -= {"requests_lost_total"}
+    if engine.first_token:
+        missing -= {"ttft_estimate_seconds"}
+    if engine.adapters:
+        missing -= {"lora_adapters_active"}
 
     unexplained = [it for it in missing if not why_missing(engine.name, "", it)]
 

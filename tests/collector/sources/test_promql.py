@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from collector.sources.engines import ENGINES
+from collector.sources.understanding import Moment, Understanding
 from detectors.records import Absence
 from tests.collector.sources.fake_prometheus import (
     ENGINE,
@@ -15,6 +19,7 @@ from tests.collector.sources.fake_prometheus import (
     an_engine,
     one_read,
 )
+from tests.collector.sources.reading_pages import body, page_of
 
 pytestmark = pytest.mark.anyio
 
@@ -151,6 +156,56 @@ async def test_the_same_sample_read_twice_is_one_scrape(fake: FakePrometheus, cl
     )  # over 15 s of theirs
     assert again.values == fresh.values
     assert again.age_seconds == pytest.approx(5.0)
+
+
+async def test_a_stored_page_has_quantiles_findings_and_approximations_as_a_scraped_one(
+    fake: FakePrometheus, clock: Clock
+) -> None:
+    server = a_server(fake, clock)
+    source = a_stored(server, clock, match={"instance": "a:8000"}, engine="auto")
+    first = body("tgi-3.3-full-2025-09.txt")
+    then = re.sub(
+        rb"(?m)^([^#\n].*) ([0-9.]+)$", lambda it: b"%s %f" % (it[1], 2 * float(it[2])), first
+    )
+    fake.hold_page(first, instance="a:8000")
+    await source.read()
+    fake.now += 15
+    fake.drop(instance="a:8000")
+    fake.hold_page(then, instance="a:8000")
+
+    stored = await source.read()
+
+    scraped = Understanding(ENGINES)
+    scraped.take(page_of(first), Moment(0.0, 1_000.0), {})
+    found = scraped.take(page_of(then), Moment(15.0, 1_015.0), {})
+    assert stored.quantiles == found.quantiles
+    assert set(stored.quantiles) >= {"e2e_p50_seconds", "inter_token_p50_seconds"}
+    assert stored.values["ttft_estimate_seconds"] == found.values["ttft_estimate_seconds"] > 0.0
+    assert stored.values["engine_steps_total"] == found.values["engine_steps_total"]
+    assert stored.findings == tuple(found.findings)
+    assert "kv_capacity_unknown" in {it.code for it in stored.findings}
+
+
+async def test_adapters_of_a_stored_page_are_counted_by_the_clock_of_the_server(
+    fake: FakePrometheus, clock: Clock
+) -> None:
+    label = {"running_lora_adapters": "a,b", "waiting_lora_adapters": "b", "max_lora": "4"}
+    an_engine(fake)
+    fake.hold("vllm:lora_requests_info", fake.now - 2, None, **A, **label)
+
+    reading = await one_read(fake, clock)
+
+    assert reading.values["lora_adapters_active"] == 2.0
+
+
+async def test_a_model_that_is_a_path_is_shortened_also_when_stored(
+    fake: FakePrometheus, clock: Clock
+) -> None:
+    fake.hold("vllm:num_requests_running", 1.0, None, **{**ENGINE, "model_name": "/srv/x/tiny"})
+
+    reading = await one_read(fake, clock)
+
+    assert reading.identity.model.startswith("tiny#")
 
 
 async def test_a_fallen_counter_is_a_restart_once(fake: FakePrometheus, clock: Clock) -> None:

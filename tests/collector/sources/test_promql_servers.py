@@ -51,7 +51,10 @@ PAGES = (
     "llamacpp-2026.txt",
 )
 LOAD = body("vllm-0.32.0-load.txt")
-OWN = {"up", "scrape_seconds", "generation_tokens_per_second"}  # of the reading, not of the page
+OWN = {
+    *("up", "scrape_seconds", "generation_tokens_per_second"),  # of the reading, not of the page
+    "lora_adapters_active",  # the page's times against the clock of whoever reads it
+}
 CHANGING = ("going", "restarting", "copied")
 
 

@@ -10,11 +10,12 @@ from time import monotonic
 import httpx2
 import pytest
 
-from collector.sources import scrape
+from collector.sources import understanding
 from collector.sources.engines import ENGINES
 from collector.sources.fetch import Outcome
-from collector.sources.scrape import LARGE_BYTES, ScrapeSource, ScrapeTarget, metrics_url, offered
-from collector.sources.translate import Translation
+from collector.sources.scrape import LARGE_BYTES, ScrapeSource, ScrapeTarget, metrics_url
+from collector.sources.translation import Translation
+from collector.sources.understanding import offered
 from detectors.records import Absence, Reading
 from tests.collector.busy_threads import busy_threads, turns
 from tests.collector.sources.reading_pages import body
@@ -291,7 +292,7 @@ async def test_a_page_that_gets_past_every_check_costs_its_scrape_only(
     async with serving(text(PAGE)) as server:
         source = a_source(server.url, client)
         with monkeypatch.context() as patched:
-            patched.setattr(scrape, "translate", overflowing)
+            patched.setattr(understanding, "translate", overflowing)
             failed = await source.read()
         after = await source.read()
 
