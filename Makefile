@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# processes that run tests, a file at a time: tests of one file may share fixed ports
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo fmt lint check test cov bench render migrate lock e2e-vllm
@@ -34,13 +36,13 @@ lint: setup  ## Form, types, import arrows
 	$(BIN)/lint-imports
 
 check: lint  ## Lint, types, fast tests (under a minute): before each commit
-	$(BIN)/pytest -q -m 'not slow and not e2e and not bench'
+	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow and not e2e and not bench'
 
 test: setup  ## Every test, with coverage
-	$(BIN)/pytest -q -m 'not bench' --cov --cov-report=term
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m 'not bench' --cov --cov-report=term
 
 cov: setup  ## Every test, with a coverage report in htmlcov/
-	$(BIN)/pytest -q -m 'not bench' --cov --cov-report=html
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m 'not bench' --cov --cov-report=html
 
 bench: setup  ## Measure: ours, the peer, the limit, side by side
 	$(BIN)/pytest -q -s -m bench tests/bench --benchmark-disable-gc

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from collector.gauges import show_decoded
+from collector.counting import Counting
 from collector.health import Health
 from collector.ingest.follower import Follower
 from collector.ingest.intake import Intake, IntakeBusy, IntakeError
@@ -36,6 +36,7 @@ class Following:
     intake: Intake
     defaults: Callable[[], Defaults]
     take_batch: Callable[[Batch], None]
+    counting: Counting
     page: MetricsPage
     health: Health
     _part: str = field(init=False)
@@ -71,9 +72,7 @@ class Following:
             return False
         decoded = await self._decoded(chunk.payload)
         if decoded is not None:
-            show_decoded(self.page, decoded, source=self._part)
-            for batch in decoded.batches:
-                self.take_batch(batch)
+            await self.counting.take(decoded, source=self._part, take_batch=self.take_batch)
         return True
 
     async def _decoded(self, payload: bytes) -> Decoded | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from alerts.breaker.records import Breaker, Entry, Key
 from alerts.delivery.worker import EndpointHealth
 from collector.health import Condition
-from collector.ingest.records import Decoded
 from collector.parts import Parts, Reloaded
 from collector.sources.protocols import Source
 from detectors.records import Scope
@@ -26,9 +25,6 @@ from exporters.catalog import (
     DELIVERIES,
     DELIVERY_OLDEST,
     DELIVERY_UNCONFIRMED,
-    GENERATIONS,
-    GENERATIONS_PARTIAL,
-    GENERATIONS_REJECTED,
     INGEST_WORKER_DEATHS,
     JOURNAL_FAILURES,
     JOURNAL_WRITABLE,
@@ -76,9 +72,13 @@ def show_entry(page: MetricsPage, entry: Entry) -> None:
         page.add(TRANSITIONS, labels | {"reason": transition.kind})
 
 
-def show_breakers(page: MetricsPage, breakers: Iterable[Breaker]) -> None:
-    """Show every breaker as gateways see it."""
-    for breaker in breakers:
+def show_breakers(
+    page: MetricsPage, breakers: Mapping[Key, Breaker], shown: Mapping[Key, Breaker]
+) -> None:
+    """Show breakers as gateways see them; those that are in `shown` already are passed over."""
+    for key, breaker in breakers.items():
+        if shown.get(key) is breaker:
+            continue
         lease = breaker.lease_expires_at
         export_breaker(
             page,
@@ -91,16 +91,6 @@ def show_breakers(page: MetricsPage, breakers: Iterable[Breaker]) -> None:
                 lease_expires=lease.timestamp() if lease else None,
             ),
         )
-
-
-def show_decoded(page: MetricsPage, decoded: Decoded, *, source: str) -> None:
-    """Count what became of the lines of one body."""
-    for batch in decoded.batches:
-        page.add(GENERATIONS, {"tier": batch.tier, "segment": batch.segment}, batch.size)
-    for reason, lines in decoded.refused.items():
-        page.add(GENERATIONS_REJECTED, {"source": source, "reason": str(reason)}, lines)
-    for missing, generations in decoded.partial.items():
-        page.add(GENERATIONS_PARTIAL, {"source": source, "reason": str(missing)}, generations)
 
 
 def show_sources(page: MetricsPage, sources: Mapping[Key, Source]) -> None:
@@ -147,8 +137,9 @@ def show_deliveries(page: MetricsPage, endpoints: Mapping[str, EndpointHealth]) 
 
 
 def show_parts(parts: Parts) -> None:
-    """Show the journal and the baselines."""
+    """Show the journal, the baselines and what is covered by logprobs."""
     page, controller = parts.page, parts.controller
+    parts.counting.show()
     page.set(JOURNAL_WRITABLE, {}, float(controller.journal_writable))
     page.set(JOURNAL_FAILURES, {}, controller.journal_failures)
     for tier, scope in {lane[:2] for lane in parts.state.lanes}:

@@ -9,6 +9,7 @@ from datetime import datetime
 from alerts.breaker.controller import Controller
 from collector.access import Access
 from collector.baselines import BaselineKeeper
+from collector.counting import Counting
 from collector.ingest.intake import Intake
 from collector.remarks import LogRemarks
 from collector.state import State
@@ -27,6 +28,7 @@ class TierFacts:
     targets: Mapping[str, str]
     segments: tuple[str, ...]
     baseline_requests: int
+    vocabulary_tokens: int
     neighbours: tuple[str, ...] = ()
 
 
@@ -61,6 +63,7 @@ class Parts:
     state: State
     controller: Controller
     intake: Intake
+    counting: Counting
     store: Store
     keeper: BaselineKeeper
     newest: NewestVerdicts

@@ -17,8 +17,9 @@ from detectors.signals import REQUEST_SIGNALS, grid_of
 from detectors.windows import DriftMemory
 
 _VERSION = 2  # of the memory's layout
-# Latency follows load, and shadow divergence has a gate of its own: neither is drift of answers.
-NOT_BY_DEFAULT = frozenset({"request_seconds", "paired_divergence_nats"})
+# Latency follows load, shadow divergence has a gate of its own, and whether logprobs were asked for
+# is the clients' doing (answers without are another variant): none of them is drift of answers.
+NOT_BY_DEFAULT = frozenset({"request_seconds", "paired_divergence_nats", "output_scored"})
 
 
 class KsConfig(BaseModel):

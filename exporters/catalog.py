@@ -172,6 +172,18 @@ GENERATIONS_PARTIAL = Metric(
     "Generations taken in with something missing.",
     ("source", "reason"),
 )
+GENERATIONS_REPRESENTED = Metric(
+    "fusewire_generations_represented_total",
+    "counter",
+    "Requests that the generations taken in stand for: one sampled at a ratio r stands for 1 / r.",
+    ("tier",),
+)
+LOGPROB_COVERAGE = Metric(
+    "fusewire_logprob_coverage_ratio",
+    "gauge",
+    "Share of a tier's answers that came with logprobs, last minute, weighted by their sampling.",
+    ("tier",),
+)
 OTLP_IGNORED = Metric(
     "fusewire_otlp_ignored_total",
     "counter",

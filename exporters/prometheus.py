@@ -8,7 +8,7 @@ series: there is no NaN on this page.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -46,13 +46,14 @@ _OF_TARGETS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Since:
+class Since:
     """A moment of the monotonic clock, shown as its age."""
 
     moment: float
 
 
-Value: TypeAlias = float | _Since | Histogram
+Value: TypeAlias = float | Since | Histogram
+_NO_SERIES: dict[Key, Value] = {}
 
 
 class _Family:
@@ -133,7 +134,7 @@ class MetricsPage:
             ValueError: If the catalogue has no such gauge, or the numbers of labels, gauges or
                 values do not match.
         """
-        key = tuple([_clean(label) for label in labels])
+        key = tuple([clean(label) for label in labels])
         for metric, value in zip(metrics, values, strict=True):
             family = self._family(metric, "gauge")
             if len(key) != len(metric.labels):
@@ -145,6 +146,29 @@ class MetricsPage:
             self._not_finite += value is not None
             self._drop(family, key)
 
+    def set_ready(self, metric: Metric, key: Key, value: float | None) -> None:
+        """Do what `set` and `remove` do, for labels that are clean and in the catalogue's order.
+
+        For what is written again and again of a target: None takes its gauge off the page.
+        """
+        family = self._families[metric.name]
+        if value is None:
+            self._drop(family, key)
+        elif math.isfinite(value):
+            self._put(family, key, float(value))
+        else:
+            self._not_finite += 1
+            if metric.kind == "gauge":
+                self._drop(family, key)
+
+    def set_ready_since(self, metric: Metric, key: Key, since: Since) -> None:
+        """Do what `set_since` does; one `Since` may stand for many series."""
+        self._put(self._families[metric.name], key, since)
+
+    def keys(self, metric: Metric, group: Group) -> KeysView[Key]:
+        """Return the label values of a metric's series of one (tier, target)."""
+        return self._families[metric.name].groups.get(group, _NO_SERIES).keys()
+
     def set_since(self, metric: Metric, labels: Labels, moment: float) -> None:
         """Set a gauge that shows the age of `moment`, in seconds of the monotonic clock.
 
@@ -152,7 +176,7 @@ class MetricsPage:
             ValueError: If the catalogue has no such metric, kind or label.
         """
         family = self._family(metric, "gauge")
-        self._put(family, _key(family, labels), _Since(moment))
+        self._put(family, _key(family, labels), Since(moment))
 
     def add(self, metric: Metric, labels: Labels, amount: float = 1.0) -> None:
         """Count `amount` more; 0 makes the series appear.
@@ -205,7 +229,7 @@ class MetricsPage:
 
     def forget(self, *, tier: str, target: str) -> None:
         """Take everything about a target that vanished off the page."""
-        group = (_clean(tier), _clean(target))
+        group = (clean(tier), clean(target))
         for family in self._families.values():
             if family.grouped:
                 for key in list(family.groups.get(group, ())):
@@ -271,7 +295,7 @@ class MetricsPage:
     def _lines_of(self, metric: Metric, labels: dict[str, str], value: Value) -> list[Sample]:
         if isinstance(value, Histogram):
             return _histogram_samples(metric.name, labels, value)
-        if isinstance(value, _Since):
+        if isinstance(value, Since):
             return [Sample(metric.name, labels, max(0.0, self._monotonic() - value.moment))]
         return [Sample(metric.name, labels, value)]
 
@@ -331,14 +355,14 @@ def _encoder(accept: str) -> tuple[Callable[[object], bytes], str]:
 def _key(family: _Family, labels: Labels) -> Key:
     if not labels.keys() <= family.known:
         _refuse_labels(family, labels)
-    return tuple([_clean(labels.get(name, "")) for name in family.metric.labels])
+    return tuple([clean(labels.get(name, "")) for name in family.metric.labels])
 
 
 def _wanted(family: _Family, match: Labels) -> dict[int, str]:
     if not match.keys() <= family.known:
         _refuse_labels(family, match)
     places = {name: place for place, name in enumerate(family.metric.labels)}
-    return {places[name]: _clean(value) for name, value in match.items()}
+    return {places[name]: clean(value) for name, value in match.items()}
 
 
 def _refuse_labels(family: _Family, labels: Labels) -> None:
@@ -348,7 +372,7 @@ def _refuse_labels(family: _Family, labels: Labels) -> None:
     raise ValueError(msg)
 
 
-def _clean(value: str) -> str:
+def clean(value: str) -> str:
     """Return a label value of printable characters and bounded length."""
     if len(value) <= LABEL_CHARACTERS and value.isprintable():
         return value

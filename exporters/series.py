@@ -29,8 +29,10 @@ from exporters.catalog import (
     Metric,
     signal_metric,
 )
-from exporters.prometheus import MetricsPage
+from exporters.prometheus import Group, MetricsPage, Since, clean
 
+_METRICS = {it: CATALOG[PREFIX + it] for it in SIGNALS if PREFIX + it in CATALOG}
+_UP, _SCRAPE_SECONDS = signal_metric("up"), signal_metric("scrape_seconds")
 _OF_VERDICT = (VERDICT_LEVEL, STATISTIC, EFFECT, THRESHOLD)
 
 
@@ -45,27 +47,47 @@ def export_reading(page: MetricsPage, reading: Reading) -> None:
         ValueError: If the reading holds a signal that is not canonical.
     """
     labels = {"tier": reading.tier, "target": reading.target}
-    page.remove(SIGNAL_ABSENT, **labels)
-    for signal, why in reading.absent.items():
-        page.remove(_metric(signal, reading), **labels)
-        page.set(SIGNAL_ABSENT, {**labels, "signal": signal, "reason": why}, 1)
-    _export_values(page, reading, labels)
+    group = (clean(reading.tier), clean(reading.target))
+    _export_absent(page, reading, group, labels)
+    _export_values(page, reading, group, labels)
     for signal, histogram in reading.histograms.items():
         page.observe_histogram(_metric(signal, reading), labels, histogram)
+    taken: dict[float, Since] = {}
     for signal in {*reading.values, *reading.parts, *reading.histograms}:
-        taken = reading.monotonic_seconds - reading.age_of(signal)
-        page.set_since(SIGNAL_AGE, {**labels, "signal": signal}, taken)
-    _export_words(page, reading, labels)
-    page.set(signal_metric("up"), labels, float(reading.up))
-    page.set(signal_metric("scrape_seconds"), labels, reading.scrape_seconds)
+        age = reading.age_of(signal)
+        since = taken.setdefault(age, Since(reading.monotonic_seconds - age))
+        page.set_ready_since(SIGNAL_AGE, (*group, signal), since)
+    _export_words(page, reading, group, labels)
+    page.set_ready(_UP, group, float(reading.up))
+    page.set_ready(_SCRAPE_SECONDS, group, reading.scrape_seconds)
     page.add(COUNTER_RESETS, labels, float(reading.restarted))
 
 
-def _export_values(page: MetricsPage, reading: Reading, labels: dict[str, str]) -> None:
+def _export_absent(
+    page: MetricsPage, reading: Reading, group: Group, labels: dict[str, str]
+) -> None:
+    """Say what is absent and why, and take it off the page; mostly nothing of it has changed."""
+    absent = {(*group, signal, clean(str(why))) for signal, why in reading.absent.items()}
+    shown = page.keys(SIGNAL_ABSENT, group)
+    if absent == shown:
+        return
+    for key in [key for key in shown if key not in absent]:
+        page.set_ready(SIGNAL_ABSENT, key, None)
+    for key in absent:
+        page.remove(_metric(key[2], reading), **labels)
+        page.set_ready(SIGNAL_ABSENT, key, 1)
+
+
+def _export_values(
+    page: MetricsPage, reading: Reading, group: Group, labels: dict[str, str]
+) -> None:
     """Show gauges and counters; a counter that is split by a label shows its parts only."""
     for signal, value in reading.values.items():
         if signal not in reading.parts:
-            page.set(_metric(signal, reading), labels, value)
+            metric = _metric(signal, reading)
+            page.set_ready(
+                metric, group if len(metric.labels) == len(group) else (*group, ""), value
+            )
     for signal, parts in reading.parts.items():
         metric = _metric(signal, reading)
         label = SIGNALS[signal].label
@@ -75,19 +97,23 @@ def _export_values(page: MetricsPage, reading: Reading, labels: dict[str, str]) 
             page.set(metric, {**labels, label: part}, value)
 
 
-def _export_words(page: MetricsPage, reading: Reading, labels: dict[str, str]) -> None:
+def _export_words(
+    page: MetricsPage, reading: Reading, group: Group, labels: dict[str, str]
+) -> None:
     """Show findings while they hold, and count the changes that were noticed."""
+    found = {(*group, clean(finding.code)) for finding in reading.findings}
     if reading.up:  # a failed scrape takes nothing back
-        page.remove(FINDING, **labels)
-    for code in {finding.code for finding in reading.findings}:
-        page.set(FINDING, {**labels, "cause": code}, 1)
+        for key in page.keys(FINDING, group) - found:
+            page.set_ready(FINDING, key, None)
+    for key in found:
+        page.set_ready(FINDING, key, 1)
     for noticed in reading.noticed:
         if not noticed.first:
             page.add(NOTICED, {**labels, "reason": noticed.what})
 
 
 def _metric(signal: str, reading: Reading) -> Metric:
-    metric = CATALOG.get(PREFIX + signal) if signal in SIGNALS else None
+    metric = _METRICS.get(signal)
     if metric is None:
         msg = (
             f"reading of {reading.tier}/{reading.target} by {reading.source}: {signal!r} is not a "

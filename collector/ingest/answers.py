@@ -63,6 +63,7 @@ class Spoken(msgspec.Struct, gc=False):
     prompt_tokens: float | None = None
     completion_tokens: float | None = None
     created: float | None = None
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     model: str = ""
     fingerprint: str = ""
     positions: PromptPositions | None = None
@@ -128,6 +129,8 @@ def _absorb(spoken: Spoken, reply: Reply) -> None:
         spoken.prompt_tokens = given
         spoken.completion_tokens = made if made is not None else usage.output_tokens
     spoken.created = reply.created or reply.created_at or spoken.created
+    if spoken.id is msgspec.UNSET:
+        spoken.id = reply.id
     spoken.model = reply.model or spoken.model
     spoken.fingerprint = reply.system_fingerprint or spoken.fingerprint
     spoken.positions = reply.prompt_logprobs or spoken.positions

@@ -13,7 +13,7 @@ import numpy as np
 
 from collector.ingest.generations import LOOP_WINDOW, VALUE_SIGNALS, Generation
 from collector.ingest.identity import Place
-from collector.ingest.records import Missing
+from collector.ingest.records import Missing, Sent
 from detectors.entropy import (
     LOGITS_ABOVE_NATS,
     AnswerTokens,
@@ -28,6 +28,7 @@ from detectors.signals import grid_of
 Key = TypeVar("Key", bound=Hashable)
 _NONE = np.empty(0)
 _DOUBLE_BYTES = 8
+_PIECE_BYTES = 400_000
 MOST_COUNTED = 64  # batches of a body, the largest: counts weigh 40 kB each, however few the rows
 
 
@@ -39,6 +40,7 @@ class Batches:
     """
 
     batches: tuple[Batch, ...]
+    sent: tuple[Sent, ...]
     partial: Mapping[str, int]
     logits_lines: frozenset[int]
 
@@ -50,7 +52,7 @@ def make_batches(generations: Sequence[Generation]) -> Batches:
     kept = [generation for generation in generations if generation.line not in bad_lines]
     partial: Counter[str] = Counter(chain.from_iterable(one.missing for one in kept))
     if not kept:
-        return Batches((), partial, bad_lines)
+        return Batches((), (), partial, bad_lines)
     columns = _columns(kept, partial)
     groups = _rows_by([generation.place for generation in kept])
     largest = frozenset(sorted(groups, key=lambda place: -len(groups[place]))[:MOST_COUNTED])
@@ -58,7 +60,15 @@ def make_batches(generations: Sequence[Generation]) -> Batches:
         _batch(place, rows, kept, columns, counted=place in largest)
         for place, rows in groups.items()
     )
-    return Batches(batches, partial, bad_lines)
+    return Batches(batches, _sent(groups.values(), kept), partial, bad_lines)
+
+
+def _sent(groups: Iterable[IntArray], generations: Sequence[Generation]) -> tuple[Sent, ...]:
+    """Return ids and sampling ratios of the rows of each batch."""
+    ids = np.fromiter((one.identity for one in generations), np.uint64, len(generations))
+    ratios = np.fromiter((one.ratio for one in generations), np.float64, len(generations))
+    sampled = bool((ratios != 1.0).any())
+    return tuple(Sent(ids[rows], ratios[rows] if sampled else _NONE) for rows in groups)
 
 
 def _rows_by(keys: Iterable[Key]) -> dict[Key, IntArray]:
@@ -94,22 +104,30 @@ def _columns(generations: Sequence[Generation], partial: Counter[str]) -> dict[s
     columns = {name: values[:, place] for place, name in enumerate(VALUE_SIGNALS)}
     tails = np.full(len(generations), np.nan)
     kinds = _rows_by(
-        (one.candidates.k, one.candidates.added, bool(one.sampled)) for one in generations
+        (one.candidates.k, one.candidates.added, bool(one.sampled), one.vocabulary)
+        for one in generations
     )
-    for (k, added, sampled), rows in kinds.items():
+    for (k, added, sampled, vocabulary), rows in kinds.items():
         if not sampled:
             continue
-        tokens = _answer_tokens([generations[row] for row in rows], k, added=added)
-        for name, found in answer_features(tokens).items():
-            columns.setdefault(name, np.full(len(generations), np.nan))[rows] = found
-        tails[rows] = tail_means(-tokens.sampled, tokens.offsets, LOOP_WINDOW_TOKENS)
-        lost = np.logical_or.reduceat(np.isnan(tokens.sampled), tokens.offsets[:-1])
-        if lost.any():
-            partial[Missing.MISSING_LOGPROBS] += int(np.count_nonzero(lost))
+        for piece in _pieces(rows, generations):
+            tokens = _answer_tokens([generations[row] for row in piece], k, added=added)
+            for name, found in answer_features(tokens, vocabulary).items():
+                columns.setdefault(name, np.full(len(generations), np.nan))[piece] = found
+            tails[piece] = tail_means(-tokens.sampled, tokens.offsets, LOOP_WINDOW_TOKENS)
+            lost = np.logical_or.reduceat(np.isnan(tokens.sampled), tokens.offsets[:-1])
+            if lost.any():
+                partial[Missing.MISSING_LOGPROBS] += int(np.count_nonzero(lost))
     columns["output_looping"] = looping(
         values[:, LOOP_WINDOW], columns["output_compression_ratio"], tails
     )
     return columns
+
+
+def _pieces(rows: IntArray, generations: Sequence[Generation]) -> list[IntArray]:
+    """Cut rows into pieces of about as many logprobs as fit into a processor's cache."""
+    size = sum(len(generations[row].top) + len(generations[row].sampled) for row in rows.tolist())
+    return np.array_split(rows, min(size // _PIECE_BYTES + 1, len(rows)))
 
 
 def _answer_tokens(generations: Sequence[Generation], k: int, *, added: bool) -> AnswerTokens:

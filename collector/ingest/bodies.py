@@ -29,6 +29,8 @@ def open_body(chunks: bytes | Iterable[bytes], encoding: str, limits: Limits) ->
     pieces = iter((chunks,)) if isinstance(chunks, bytes) else iter(chunks)
     name = encoding.strip().lower()
     if name in {"", "identity"}:
+        if isinstance(chunks, bytes) and len(chunks) <= limits.max_batch_bytes:
+            return chunks  # as it is: megabytes that need not be copied twice
         return _joined(_plain(pieces), limits)
     if name in {"gzip", "x-gzip"}:
         return _joined(_gunzip(pieces), limits)

@@ -9,6 +9,7 @@ and positions, never content.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from collector.ingest.batches import make_batches
 from collector.ingest.generations import Generation, LineReader
@@ -20,6 +21,7 @@ from collector.ingest.records import (
     Defaults,
     Limits,
     LineError,
+    Missing,
     Reason,
     Rejected,
 )
@@ -67,7 +69,10 @@ def decode(payload: bytes, defaults: Defaults, limits: Limits) -> Decoded:
             problems.append(Rejected(line.number, error.reason, error.message))
             if error.reason is Reason.OVERSIZED:
                 generations += reader.size_only(line.number, line.data)
-    return _decoded(generations, problems, accepted, limits)
+    decoded = _decoded(generations, problems, accepted, limits)
+    if not reader.repeated:
+        return decoded
+    return replace(decoded, partial={**decoded.partial, Missing.DUPLICATE: reader.repeated})
 
 
 def _read(reader: LineReader, line: RawLine, limits: Limits) -> list[Generation]:
@@ -104,4 +109,5 @@ def _decoded(
         rejected=tuple(problems[: limits.max_rejected]),
         refused=dict(Counter(str(problem.reason) for problem in problems)),
         partial=dict(made.partial),
+        sent=made.sent,
     )

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 import msgspec
 
 from collector.ingest.answers import read_reply
-from collector.ingest.identity import Place, place_of, time_of, variant_of
+from collector.ingest.identity import (
+    Place,
+    id_of,
+    place_of,
+    sample_ratio,
+    time_of,
+    variant_of,
+)
 from collector.ingest.prompts import prompts_of
 from collector.ingest.records import Defaults, Limits, LineError, Missing, Reason
 from collector.ingest.scores import split_echo
@@ -28,6 +35,7 @@ from collector.ingest.sides import (
     output_values,
     prompt_tokens,
 )
+from detectors.entropy import TYPICAL_VOCABULARY
 
 # The order of `Generation.values`: signals, and last what `output_looping` is made of.
 VALUE_SIGNALS = (*INPUT_SIGNALS, *OUTPUT_SIGNALS)
@@ -39,7 +47,8 @@ class Generation(msgspec.Struct, frozen=True, gc=False):
     """One answer of one line, text already dropped. `values` are in the order of `VALUE_SIGNALS`.
 
     `sampled` and `top` are as in `Answer`, packed as doubles with NaN for null; `counts` are bytes.
-    `at` is unix time.
+    `at` is unix time. `identity` is a hash of the line's id (0 for none), `ratio` the share that it
+    was sampled with, `vocabulary` the number of tokens of the tier's model.
     """
 
     line: int
@@ -51,6 +60,9 @@ class Generation(msgspec.Struct, frozen=True, gc=False):
     top: bytes
     counts: bytes
     candidates: Candidates = NO_CANDIDATES
+    identity: int = 0
+    ratio: float = 1.0
+    vocabulary: int = TYPICAL_VOCABULARY
 
 
 class LineReader:
@@ -62,6 +74,8 @@ class LineReader:
         self._line = msgspec.json.Decoder(Line)
         self._size = msgspec.json.Decoder(SizeLine)
         self._reply = msgspec.json.Decoder(Reply)
+        self._taken: set[tuple[str, int]] = set()  # the ids of a body, by tier
+        self.repeated = 0  # answers of lines whose id came before in the body
 
     def read(self, number: int, data: bytes | memoryview) -> list[Generation]:
         """Return the generations of a line: one a choice.
@@ -100,9 +114,25 @@ class LineReader:
         if usage is not None:
             given = first_known(usage.prompt_tokens, usage.input_tokens)
             values[VALUE_SIGNALS.index("prompt_tokens")] = given
+        identity = id_of(line, line.response.id)
+        if self._repeats(place, identity, answers=1):
+            return []
         at, _ = time_of(line.at, None, self._defaults, self._limits)
+        ratio = sample_ratio(line, missing)
         lacking = frozenset({*missing, Missing.ONLY_PROMPT_SIZE})
-        return [Generation(number, place, at, tuple(values), lacking, b"", b"", b"")]
+        found = Generation(number, place, at, tuple(values), lacking, b"", b"", b"")
+        return [msgspec.structs.replace(found, identity=identity, ratio=ratio)]
+
+    def _repeats(self, place: Place, identity: int, *, answers: int) -> bool:
+        """Whether a line of this id came before in the body; takes the id, counts what repeats."""
+        if not identity:
+            return False
+        key = (place.tier, identity)
+        if key in self._taken:
+            self.repeated += answers
+            return True
+        self._taken.add(key)
+        return False
 
     def _chunks(self, response: Reply | list[Reply] | str) -> Sequence[Reply]:
         """Return the response as chunks; a string is a joined event stream, or a body in it."""
@@ -121,6 +151,11 @@ class LineReader:
 
     def _generations(self, number: int, turn: Turn) -> list[Generation]:
         place, shared = place_of(turn.line, _variant(turn), self._defaults)
+        identity = id_of(turn.line, turn.spoken.id)
+        if self._repeats(place, identity, answers=len(turn.spoken.answers)):
+            return []
+        ratio = sample_ratio(turn.line, shared)
+        vocabulary = self._defaults.tiers[place.tier].vocabulary_tokens
         at, good_time = time_of(turn.line.at, turn.spoken.created, self._defaults, self._limits)
         if not good_time:
             shared.add(Missing.BAD_TIME)
@@ -143,6 +178,9 @@ class LineReader:
                     counts=bytes(answer.counts),
                     candidates=candidates_of(answer, turn.line.request, missing),
                     missing=frozenset(missing),
+                    identity=identity,
+                    ratio=ratio,
+                    vocabulary=vocabulary,
                 )
             )
         return found

@@ -14,8 +14,10 @@ from collector.ingest.shapes import Line, SizeLine
 from detectors.records import OTHER_SEGMENT
 
 _MINOR_VERSION = re.compile(r"(?:^|-)v?(\d+\.\d+)(?:\.|-|$)")
+_RANDOM_TAIL = 8  # characters after the last - or _; Ollama numbers its answers up to 999
 _YEAR_2000 = 946_684_800.0
 _YEAR_2100 = 4_102_444_800.0
+_NO_ID = frozenset({b"null", b'""'})
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -64,6 +66,43 @@ def variant_of(*, engine: str, model: str, mode: str, listed: str) -> str:
     found = _MINOR_VERSION.search(engine)
     parts = (found[1] if found else "", model, mode, listed)
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=4).hexdigest()
+
+
+def id_of(line: Line | SizeLine, response: msgspec.Raw | msgspec.UnsetType) -> int:
+    """Return a hash of what makes a line itself: its id, else its response's; 0 if it has none.
+
+    Args:
+        line: The line.
+        response: The id in the response, as JSON. One that is too short to be random does not
+            count.
+    """
+    if line.id is not msgspec.UNSET and bytes(line.id) not in _NO_ID:
+        return _hash(bytes(line.id))
+    if response is msgspec.UNSET:
+        return 0
+    said = bytes(response)
+    return _hash(said) if is_unique(said) else 0
+
+
+def is_unique(said: bytes) -> bool:
+    """Tell whether an id (a text as JSON) is too long to come twice by chance or counting."""
+    return len(said) - max(said.rfind(b"-"), said.rfind(b"_"), 0) - len(b'-"') >= _RANDOM_TAIL
+
+
+def _hash(data: bytes) -> int:
+    """Return eight bytes of hash; the same in every process, unlike Python's own."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") or 1
+
+
+def sample_ratio(line: Line | SizeLine, missing: set[Missing]) -> float:
+    """Return the share of the sender's requests that this one was drawn with, 1 if not said."""
+    said = line.sample_ratio
+    if said is None:
+        return 1.0
+    if not 0 < said <= 1:
+        missing.add(Missing.BAD_SAMPLE_RATIO)
+        return 1.0
+    return said
 
 
 def time_of(

@@ -14,8 +14,10 @@ from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Literal, TypeAlias
 
+from collector.ingest import passing
 from collector.ingest.bodies import open_body
 from collector.ingest.decode import decode
+from collector.ingest.passing import Lent
 from collector.ingest.records import MEBIBYTE, Decoded, Defaults, Limits, TierNames
 
 _FIRST_GUESS_SECONDS = 0.5  # of one batch, before any was measured
@@ -108,6 +110,7 @@ class Intake:
     ) -> None:
         self.limits = limits or Limits()
         self.deaths = 0
+        self.lends = False  # large bodies, instead of piping them
         self._monotonic = monotonic
         self._workers = workers
         self._most = workers + most_waiting
@@ -124,8 +127,19 @@ class Intake:
         return self._bodies
 
     async def start(self) -> None:
-        """Start the workers now, so that the first body need not wait for them."""
-        await asyncio.wrap_future(self._pool.submit(os.getpid))
+        """Start the workers now, so that the first body need not wait for them.
+
+        It is tried whether they can read what is lent to them; before that bodies go by the pipe.
+        """
+        probe = passing.probe()
+        if probe is None:
+            await asyncio.wrap_future(self._pool.submit(os.getpid))
+            return
+        try:
+            how = self._pool.submit(passing.readable, probe.path, probe.size)
+            self.lends = await asyncio.wrap_future(how) == "lent"
+        finally:
+            probe.close()
 
     async def submit(
         self,
@@ -150,9 +164,7 @@ class Intake:
         pool = self._pool
         began = self._monotonic()
         try:
-            future = pool.submit(work, body, encoding, plain, self.limits)
-            self._admit(future, len(body))
-            decoded = await asyncio.wrap_future(future)
+            decoded = await asyncio.wrap_future(self._send(work, body, encoding, plain))
         except (BrokenProcessPool, MemoryError) as error:
             self._replace(pool)
             msg = "the worker that decoded the body died; nothing of the body was taken"
@@ -165,13 +177,33 @@ class Intake:
         """Drop what waits, let what runs finish, and end the workers."""
         await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
-    def _admit(self, future: Future[Decoded], size: int) -> None:
+    def _send(self, work: Work, body: bytes, encoding: str, defaults: Defaults) -> Future[Decoded]:
+        """Send a body to a worker: a large one is lent to it, others go by the pipe."""
+        fits = passing.SMALLEST_BYTES <= len(body) <= passing.LARGEST_BYTES
+        lent = passing.lend(body) if self.lends and fits else None
+        rest = (work, encoding, defaults, self.limits)
+        try:
+            if lent is None:
+                future = self._pool.submit(work, body, *rest[1:])
+            else:
+                place = (lent.path, lent.size)
+                future = self._pool.submit(passing.work_on_lent, place, *rest)
+        except BaseException:
+            if lent is not None:
+                lent.close()
+            raise
+        self._admit(future, len(body), lent)
+        return future
+
+    def _admit(self, future: Future[Decoded], size: int, lent: Lent | None) -> None:
         """Count a body in, and out when its work ends: a caller may leave before."""
         loop = asyncio.get_running_loop()
         self._bodies += 1
         self._bytes += size
 
         def leave(_: Future[Decoded]) -> None:
+            if lent is not None:
+                lent.close()
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._leave, size)
 

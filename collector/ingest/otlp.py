@@ -21,6 +21,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from collector.ingest.identity import is_unique
 from collector.ingest.records import BodyError, Reason
 
 Kind: TypeAlias = Literal["traces", "logs"]
@@ -138,14 +139,15 @@ def _of_span(span: Span, shared: Mapping[str, Value]) -> dict[str, Value] | None
         return None
     seconds = (span.end_time_unix_nano - span.start_time_unix_nano) / _NANOSECONDS
     latency = seconds if span.end_time_unix_nano and seconds >= 0 else None
-    return _line(known, span.start_time_unix_nano, latency)
+    return _named(_line(known, span.start_time_unix_nano, latency), span)
 
 
 def _of_details(record: LogRecord, shared: Mapping[str, Value]) -> dict[str, Value] | None:
     known = {**shared, **_attributes(record.attributes)}
     if not _generates(known):
         return None
-    return _line(known, record.time_unix_nano or record.observed_time_unix_nano, None)
+    line = _line(known, record.time_unix_nano or record.observed_time_unix_nano, None)
+    return _named(line, record)
 
 
 def _of_older(
@@ -172,7 +174,15 @@ def _of_older(
     line = _line(known, group[0].time_unix_nano or group[0].observed_time_unix_nano, None)
     line["request"] = {**_mapping(line["request"]), "messages": messages}
     line["response"] = {**_mapping(line["response"]), "choices": choices}
-    yield line
+    yield _named(line, group[0])
+
+
+def _named(line: dict[str, Value], record: Span | LogRecord) -> dict[str, Value]:
+    """Return the line, with its span's id if the response has none, so that it counts once."""
+    response = _mapping(line["response"]).get("id")
+    if not record.span_id or is_unique(msgspec.json.encode(response)):
+        return line
+    return {**line, "id": f"{record.trace_id.hex()}-{record.span_id.hex()}"}
 
 
 def _generates(known: Mapping[str, Value]) -> bool:
@@ -186,9 +196,7 @@ def _generates(known: Mapping[str, Value]) -> bool:
 
 
 def _line(known: Mapping[str, Value], nanoseconds: int, latency: float | None) -> dict[str, Value]:
-    identity = known.get("gen_ai.response.id")
     return {
-        "id": identity if isinstance(identity, str) else None,
         "at": nanoseconds / _NANOSECONDS if nanoseconds else None,
         "latency_seconds": latency,
         "tier": known.get("fusewire.tier"),

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from detectors.records import Batch
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.records import Batch, FloatArray
 
 MEBIBYTE = 1 << 20
 
@@ -45,11 +48,14 @@ class Missing(StrEnum):
     BAD_LATENCY = "bad_latency"
     UNKNOWN_TARGET = "unknown_target"
     ONLY_PROMPT_SIZE = "only_prompt_size"  # of an oversized line
+    DUPLICATE = "duplicate"  # its id was taken before: told as accepted, not counted again
+    BAD_SAMPLE_RATIO = "bad_sample_ratio"  # not over 0 and up to 1: taken as 1
+    MIXED_SAMPLE_RATIOS = "mixed_sample_ratios"  # another one than the first of its tier's tick
 
 
 @dataclass(frozen=True, slots=True)
 class TierNames:
-    """The names of one tier that lines may use.
+    """The names of one tier that lines may use, and the size of its model's vocabulary.
 
     A target or segment that is not listed gets no stream of its own: senders cannot make streams
     without end.
@@ -57,6 +63,7 @@ class TierNames:
 
     targets: frozenset[str] = frozenset()
     segments: frozenset[str] = frozenset()
+    vocabulary_tokens: int = 128_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +110,26 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """What senders said of the rows of a batch beside their numbers, in the order of the rows.
+
+    `ids` (n,) is a hash of each line's id, 0 where it has none; rows of one line are neighbours and
+    share it. Empty if no line has one. `ratios` (n,) is the share of the sender's requests that
+    these were sampled with, 1 where nothing is said; empty if no line says one.
+    """
+
+    ids: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    ratios: FloatArray = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
     """What became of one body: generations as arrays, and the fate of every line.
 
     `accepted` counts lines, not generations: a line with ``n: 3`` is one line and three rows.
     Every line is accepted or in `refused` (reason to number of lines); `rejected` lists the first
-    of those. `partial` counts generations taken in with something missing, by what.
+    of those. `partial` counts generations taken in with something missing, by what. `sent` has one
+    entry a batch, or is empty where nothing was said.
     """
 
     batches: tuple[Batch, ...] = ()
@@ -116,6 +137,7 @@ class Decoded:
     rejected: tuple[Rejected, ...] = ()
     refused: Mapping[str, int] = field(default_factory=dict)
     partial: Mapping[str, int] = field(default_factory=dict)
+    sent: tuple[Sent, ...] = ()
     ignored: int = 0  # records of an OTLP export that are no finished generation
 
     @property

@@ -150,6 +150,7 @@ class TgiDetails(msgspec.Struct, gc=False):
 class Reply(msgspec.Struct, gc=False):
     """A response body, or one chunk of a streamed one."""
 
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     object: str | None = None
     created: float | None = None
     created_at: float | None = None
@@ -181,6 +182,8 @@ class Line(msgspec.Struct, gc=False):
     segment: str | None = None
     latency_seconds: float | None = None
     ms: float | None = None
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    sample_ratio: float | None = None
     status: int | None = None
     engine: str | None = None
     logprobs_mode: str | None = None
@@ -189,6 +192,7 @@ class Line(msgspec.Struct, gc=False):
 class SizeReply(msgspec.Struct, gc=False, frozen=True):
     """What is read of the response of a line that is too long."""
 
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     model: str | None = None
     system_fingerprint: str | None = None
     usage: Usage | None = None
@@ -199,6 +203,8 @@ class SizeLine(msgspec.Struct, gc=False):
 
     request: Request
     response: SizeReply = SizeReply()
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    sample_ratio: float | None = None
     at: str | float | None = None
     tier: str | None = None
     target: str | None = None

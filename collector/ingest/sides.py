@@ -27,6 +27,7 @@ OUTPUT_SIGNALS = (
     "output_length_capped",
     "output_distinct_ratio",
     "output_compression_ratio",
+    "output_scored",
 )
 NAN = math.nan
 NO_INPUTS = (NAN,) * len(INPUT_SIGNALS)
@@ -99,8 +100,10 @@ def output_values(turn: Turn, answer: Answer, missing: set[Missing]) -> tuple[fl
         turn.spoken.completion_tokens if turn.lone_answer else None,
         float(len(answer.sampled)) if answer.sampled else None,
     )
+    scored = 1.0 if answer.sampled else NAN  # without a token there is nothing to score
     if not answer.sampled and tokens != 0:
         missing.add(Missing.NO_LOGPROBS)
+        scored = 0.0
     if not answer.finish:
         missing.add(Missing.UNFINISHED)
         capped = NAN
@@ -108,7 +111,7 @@ def output_values(turn: Turn, answer: Answer, missing: set[Missing]) -> tuple[fl
         capped = 1.0 if answer.finish == "length" else 0.0
     distinct, window = token_ratios(answer.tokens)
     compression = compression_of(read_bytes("".join(answer.texts)))
-    return tokens, capped, distinct, compression, window
+    return tokens, capped, distinct, compression, scored, window
 
 
 class Candidates(msgspec.Struct, frozen=True, gc=False):

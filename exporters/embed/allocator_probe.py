@@ -4,8 +4,7 @@ One file, standard library only, Python 3.9 or newer. Saved as `fusewire_allocat
 starts when it is imported; under any other name call `start()`. It is set by the environment:
 
     FUSEWIRE_PROBE_ADDRESS    127.0.0.1:9733 (the default), 127.0.0.1:0 or unix:/path/to.sock
-    FUSEWIRE_PROBE_DIR        a folder in which every process leaves its own socket, PID.sock; with
-                              a TCP address, PID.port with the address that was given to it
+    FUSEWIRE_PROBE_DIR        a folder for each process's own PID.sock; of a TCP address PID.port
     FUSEWIRE_PROBE_SNAPSHOT   1 measures the largest free block, too, at most once a minute
     FUSEWIRE_PROBE            0 switches the probe off
 
@@ -35,12 +34,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, Optional
 
-LOG = logging.getLogger("fusewire_probe")
-DEFAULT_ADDRESS = "127.0.0.1:9733"
 REQUEST_SECONDS, REQUEST_MOST = 2.0, 8192  # of one client
-RETRY_SECONDS = 5.0  # while another process holds the address
-SNAPSHOT_SECONDS, SNAPSHOT_SHARE = 60.0, 0.01  # least time between two, largest share of time
-DEVICES_MOST, FILES_MOST, CONF_MOST = 64, 1000, 512
+RETRY_SECONDS, SNAPSHOT_SECONDS, SNAPSHOT_SHARE = 5.0, 60.0, 0.01  # least waits; share of time
+DEVICES_MOST, FILES_MOST, CONF_MOST, PORT_MOST = 64, 1000, 512, 65_535
 CONF_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 # what a half-imported, broken or very new torch may raise where its figures are asked for
 _TROUBLE = (
@@ -102,8 +98,7 @@ class Figures:
             found += _settings(self._environ, seen)
             found += _by_device(sys.modules["torch"], self._environ) if seen == "cuda" else []
             state = seen
-        if state in ("cuda", "no_cuda"):
-            found.append(Sample("cuda_available", state == "cuda"))
+        found += [Sample("cuda_available", state == "cuda")] * (state in ("cuda", "no_cuda"))
         if self._looked is not None:
             at, took, blocks = self._looked
             age = Sample("snapshot_age_seconds", time.monotonic() - at)
@@ -127,11 +122,7 @@ class Figures:
 
 
 def _state() -> str:
-    """Say what torch is in this process, without importing it or touching a GPU.
-
-    `torch.cuda.is_available` is not asked: it may initialise the driver, after which a process
-    that forks its workers has no CUDA in them.
-    """
+    """Say what torch is in this process, without importing it or touching a GPU."""
     torch = sys.modules.get("torch")
     if torch is None:
         return "torch_not_loaded" if importlib.util.find_spec("torch") else "torch_missing"
@@ -139,17 +130,15 @@ def _state() -> str:
         return "torch_not_loaded"  # its import is going on
     if not torch.version.cuda and not getattr(torch.version, "hip", None):
         return "no_cuda"
+    # torch.cuda.is_available may initialise the driver: workers that are forked then have no CUDA
     return "cuda" if torch.cuda.is_initialized() else "cuda_not_initialized"
 
 
 def _versions() -> dict[str, str]:
     torch = sys.modules.get("torch")
     version = getattr(torch, "version", None)
-    return {
-        "torch": str(getattr(torch, "__version__", "")),
-        "cuda": str(getattr(version, "cuda", None) or ""),
-        "hip": str(getattr(version, "hip", None) or ""),
-    }
+    of_gpus = {it: str(getattr(version, it, None) or "") for it in ("cuda", "hip")}
+    return {"torch": str(getattr(torch, "__version__", "")), **of_gpus}
 
 
 def _settings(environ: Mapping[str, str], state: str) -> Iterator[Sample]:
@@ -230,14 +219,14 @@ class Probe:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._listener: Optional[socket.socket] = None
+        self._held: Optional[tuple[socket.socket, tuple[int, ...]]] = None  # with its inode
         self._file: Optional[Path] = None  # what this process put into the file system
 
     def begin(self) -> None:
         """Start the thread; again in a forked child, which has neither thread nor address."""
-        if self._listener is not None:
-            self._listener.close()  # the parent's
-        self._listener, self._file = None, None
+        if self._held is not None:
+            _let_go(*self._held)  # the parent's
+        self._held, self._file = None, None
         with contextlib.suppress(RuntimeError, MemoryError):  # no more threads: no probe
             threading.Thread(target=self.run, name="fusewire-probe", daemon=True).start()
 
@@ -249,7 +238,7 @@ class Probe:
                 self._serve(figures)
             except (OSError, ValueError, AttributeError) as error:  # no AF_UNIX on Windows
                 if getattr(error, "errno", 0) != errno.EADDRINUSE:
-                    LOG.warning("allocator probe is off: %s", error)
+                    logging.getLogger("fusewire_probe").warning("allocator probe is off: %s", error)
                     return
             time.sleep(RETRY_SECONDS)
 
@@ -259,39 +248,50 @@ class Probe:
             _unlink(self._file)
 
     def _serve(self, figures: Figures) -> None:
-        with self._listen() as listener:
-            self._listener = listener
-            while True:
-                try:
-                    client, _ = listener.accept()
-                except OSError:  # the host closed it, or has no more descriptors
-                    return
-                with client, contextlib.suppress(OSError):
-                    _answer(client, figures)
-                figures.look_closer()
+        listener = self._listen()
+        self._held = listener, os.fstat(listener.fileno())[1:3]
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:  # the host closed it, or has no more descriptors
+                return _let_go(*self._held)
+            with client, contextlib.suppress(OSError):
+                _answer(client, figures)
+            figures.look_closer()
 
     def _listen(self) -> socket.socket:
         folder, address = places(self._environ)
         if folder:
             _prepare(folder)
-        if isinstance(address, Path):
-            if _alive(address):
-                raise OSError(errno.EADDRINUSE, "another process answers there")
-            listener = socket.socket(socket.AF_UNIX)
-            hidden = address.with_name(f"{address.name}.new")  # until it listens
-            _unlink(hidden)
-            listener.bind(str(hidden))
-            listener.listen(16)
-            hidden.chmod(0o666)  # who may enter the folder may read
-            self._file = hidden.replace(address)
-            return listener
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        listener = socket.create_server(address, family=family, backlog=16)
-        if folder:
-            hidden = folder / f"{os.getpid()}.port.new"
-            hidden.write_text("{0[0]}:{0[1]}\n".format(listener.getsockname()), encoding="ascii")
-            self._file = hidden.replace(hidden.with_suffix(""))
+        with contextlib.ExitStack() as undo:
+            if isinstance(address, Path):
+                if _alive(address):
+                    raise OSError(errno.EADDRINUSE, "another process answers there")
+                listener = undo.enter_context(socket.socket(socket.AF_UNIX))
+                hidden = address.with_name(f"{address.name}.new")  # until it listens
+                _unlink(hidden)
+                listener.bind(str(hidden))
+                listener.listen(16)
+                hidden.chmod(0o666)  # who may enter the folder may read
+                self._file = hidden.replace(address)
+            else:
+                family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+                listener = socket.create_server(address, family=family, backlog=16)
+                undo.enter_context(listener)
+                if folder:
+                    hidden = folder / f"{os.getpid()}.port.new"
+                    hidden.write_text("{0[0]}:{0[1]}\n".format(listener.getsockname()), "ascii")
+                    self._file = hidden.replace(hidden.with_suffix(""))
+            undo.pop_all()
         return listener
+
+
+def _let_go(listener: socket.socket, known: tuple[int, ...]) -> None:
+    """Close a listener, unless the host closed it and its number is now a file of the host."""
+    number = listener.detach()
+    with contextlib.suppress(OSError):
+        if os.fstat(number)[1:3] == known:
+            os.close(number)
 
 
 def places(environ: Mapping[str, str]) -> tuple[Optional[Path], "Path | tuple[str, int]"]:
@@ -306,13 +306,13 @@ def places(environ: Mapping[str, str]) -> tuple[Optional[Path], "Path | tuple[st
         return folder, folder / f"{os.getpid()}.sock"
     if text.startswith("unix:"):
         return folder, Path("/", text[len("unix:") :].lstrip("/"))
-    host, _, port = (text or DEFAULT_ADDRESS).rpartition(":")
+    host, _, port = (text or "127.0.0.1:9733").rpartition(":")
     host = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
         local, number = ipaddress.ip_address(host).is_loopback, int(port)
     except ValueError:
         local, number = False, -1
-    if not local:
+    if not local or not 0 <= number <= PORT_MOST:
         msg = f"FUSEWIRE_PROBE_ADDRESS {text!r}: expected 127.0.0.1:PORT or unix:/PATH"
         raise ValueError(msg)
     return folder or (default_folder() if number == 0 else None), (host, number)
@@ -391,8 +391,9 @@ def start(environ: Optional[Mapping[str, str]] = None) -> bool:
 def start_in_vllm() -> None:
     """Start it in one of vLLM's processes: by default each has a socket in `default_folder`."""
     asked = any(os.environ.get(f"FUSEWIRE_PROBE_{it}") for it in ("ADDRESS", "DIR"))
-    defaults = {} if asked else {"FUSEWIRE_PROBE_DIR": str(default_folder())}
-    start(ChainMap(defaults, os.environ))
+    with contextlib.suppress(OSError):  # nowhere to put temporary files: no probe
+        defaults = {} if asked else {"FUSEWIRE_PROBE_DIR": str(default_folder())}
+        start(ChainMap(defaults, os.environ))
 
 
 if __name__ == "fusewire_allocator_probe":

@@ -142,6 +142,67 @@ async def test_a_found_target_of_a_name_that_the_file_has_is_the_files(folder: P
         assert str(target.url) == "http://127.0.0.1:11"
 
 
+async def test_a_server_that_is_there_already_is_not_read_twice(folder: Path) -> None:
+    (folder / "targets.yaml").write_text("- targets: [127.0.0.1:11, 127.0.0.1:12]")
+    async with a_service(folder) as service:
+        await look_once(service)
+
+        assert keys(service) == {"fixed", "127.0.0.1:12"}
+
+
+async def test_what_could_not_be_applied_is_applied_at_the_next_look(folder: Path) -> None:
+    (folder / "targets.yaml").write_text("- targets: [127.0.0.1:12]")
+    async with a_service(folder) as service:
+        apply, turns = service.reconfigure, [OSError("the journal is full")]
+
+        async def reconfigure() -> None:
+            if turns:
+                raise turns.pop()
+            await apply()
+
+        service.reconfigure = reconfigure
+        await look_once(service)
+        broken = keys(service), service.health.conditions["file_sd:chat:apply"].problem
+        await look_once(service)
+
+        assert broken == ({"fixed"}, "OSError: the journal is full")
+        assert keys(service) == {"fixed", "127.0.0.1:12"}
+        assert not service.health.conditions["file_sd:chat:apply"].problem
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("vanish_after: 1ms", "vanish_after: 1s"),
+        ("[{kind: file_sd", "[{kind: dns, names: [h], port: 1}, {kind: file_sd"),
+    ],
+)
+async def test_a_discovery_that_is_changed_or_moved_keeps_its_targets(
+    folder: Path, before: str, after: str
+) -> None:
+    (folder / "targets.yaml").write_text("- targets: [127.0.0.1:12]")
+    config = folder / "fusewire.yaml"
+    async with a_service(folder) as service:
+        await look_once(service)
+        reader = service.readers[Key("chat", "127.0.0.1:12")]
+        config.write_text(config.read_text().replace(before, after))
+        reloaded = await reload(service, config, {})
+
+        assert reloaded.ok, reloaded.problems
+        assert service.readers.get(Key("chat", "127.0.0.1:12")) is reader
+
+
+async def test_targets_beyond_the_bound_are_told(folder: Path) -> None:
+    (folder / "targets.yaml").write_text("- targets: [127.0.0.1:12, 127.0.0.1:13]")
+    async with a_service(folder) as service:
+        (finder,) = service.finding.values()
+        finder.roster.most = 1
+        await look_once(service)
+
+        assert keys(service) == {"fixed", "127.0.0.1:12"}
+        assert "1 targets beyond the first 1" in service.health.conditions["file_sd:chat"].problem
+
+
 def test_a_template_that_makes_no_target_is_told_at_the_start(folder: Path) -> None:
     file = folder / "fusewire.yaml"
     file.write_text(file.read_text().replace("engine: vllm", "engine: vlm"))

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from collector.counting import Counting
 from collector.following import Following, load_position, save_position
 from collector.health import Health
 from collector.ingest.follower import Follower
-from collector.ingest.intake import Intake, IntakeBusy, IntakeError
+from collector.ingest.intake import Intake, IntakeBusy, IntakeError, Work, open_and_decode
 from collector.ingest.records import BodyError, Decoded, Defaults, Reason
 from collector.ingest.rotated import Position
 from detectors.records import Batch
@@ -28,7 +29,14 @@ class Scripted(Intake):
     script: list[Exception | None]
     bodies: list[bytes] = field(default_factory=list)
 
-    async def submit(self, body: bytes, defaults: Defaults, *, encoding: str = "") -> Decoded:
+    async def submit(
+        self,
+        body: bytes,
+        defaults: Defaults,
+        *,
+        encoding: str = "",
+        work: Work = open_and_decode,
+    ) -> Decoded:
         self.bodies.append(body)
         outcome = self.script.pop(0) if self.script else None
         if outcome is not None:
@@ -49,6 +57,7 @@ async def follow(
         intake=intake,
         defaults=lambda: Defaults(arrival=START, tiers={}),
         take_batch=taken.append,
+        counting=Counting(page, monotonic=lambda: 0.0, tick_seconds=5.0),
         page=page,
         health=health,
     )

@@ -175,7 +175,7 @@ def test_a_bad_configuration_prints_every_problem_and_starts_nothing(tmp_path: P
     assert process.wait(timeout=30) == 2
     log = (tmp_path / "serve.log").read_text()
     assert "modee: unknown key; did you mean 'mode'?" in log
-    assert "tiers.chat.targets: got a list, expected at least 1 entry" in log
+    assert "tiers.chat.targets: at least one target, or 'discovery'" in log
     assert not (tmp_path / "fusewire.db").exists()
 
 

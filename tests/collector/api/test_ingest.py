@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import AsyncIterator
 
 import pytest
 import zstandard
 
+from collector.gauges import show_parts
 from collector.ingest.intake import Intake, IntakeBusy, IntakeError, Work, open_and_decode
 from collector.ingest.records import Decoded, Defaults
 from tests.collector.api.conftest import Asked
+from tests.collector.ingest.exports import CHAT, spans
 
 pytestmark = pytest.mark.anyio
 PATH = "/v1/ingest/generations?tier=chat"
@@ -183,3 +186,91 @@ async def test_a_full_or_dying_intake_takes_nothing_and_says_so(
     assert answer.status_code == status
     assert answer.headers.get("retry-after") == retry_after
     assert asked.service.parts.state.lanes == []
+
+
+ID = "chatcmpl-6f1c9a0d41f24c1f"
+
+
+def lines(*numbers: int, **members: object) -> bytes:
+    return b"\n".join(json.dumps({"id": f"r-{one}", **members, **LINE}).encode() for one in numbers)
+
+
+async def shown(asked: Asked) -> str:
+    return (await asked.client.get("/metrics")).text
+
+
+def counted(asked: Asked) -> int:
+    return sum(
+        tick.requests
+        for tick in asked.service.parts.state.close_tick()
+        if str(tick.scope) == "tier"
+    )
+
+
+@pytest.mark.slow
+async def test_a_body_sent_again_after_a_lost_answer_counts_once(asked: Asked) -> None:
+    first = await asked.client.post(PATH, content=lines(1, 2), headers=NDJSON)
+    again = await asked.client.post(PATH, content=lines(1, 2), headers=NDJSON)
+    more = await asked.client.post(PATH, content=lines(2, 3), headers=NDJSON)
+
+    assert (first.json()["accepted"], again.json()["accepted"]) == (2, 2)
+    assert again.status_code == 200
+    assert again.json()["partial"]["duplicate"] == 2
+    assert more.json()["partial"]["duplicate"] == 1
+    assert counted(asked) == 3
+    page = await shown(asked)
+    assert 'fusewire_generations_accepted_total{segment="search",tier="chat"} 3.0' in page
+    assert 'fusewire_generations_partial_total{reason="duplicate",source="http"} 3.0' in page
+
+
+@pytest.mark.slow
+async def test_a_body_that_was_refused_for_lack_of_room_counts_when_it_comes_again(
+    asked: Asked,
+) -> None:
+    whole = asked.service.parts.intake
+    asked.service.parts.intake = FullIntake(IntakeBusy(1.0))
+    refused = await asked.client.post(PATH, content=lines(1, 2), headers=NDJSON)
+    asked.service.parts.intake = whole
+
+    taken = await asked.client.post(PATH, content=lines(1, 2), headers=NDJSON)
+
+    assert (refused.status_code, taken.status_code) == (429, 200)
+    assert "duplicate" not in taken.json().get("partial", {})
+    assert counted(asked) == 2
+
+
+@pytest.mark.slow
+async def test_the_same_request_over_http_and_otlp_counts_once(asked: Asked) -> None:
+    response = {**LINE["response"], "id": ID}  # type: ignore[dict-item]  # a mapping, see LINE
+    body = json.dumps({**LINE, "response": response}).encode()
+    export = spans({**CHAT, "gen_ai.response.id": ID})
+
+    await asked.client.post(PATH, content=body, headers=NDJSON)
+    answer = await asked.client.post(
+        "/v1/otlp/chat/v1/traces",
+        content=export,
+        headers={"content-type": "application/x-protobuf"},
+    )
+
+    assert answer.status_code == 200
+    assert counted(asked) == 1
+
+
+@pytest.mark.slow
+async def test_sampled_lines_stand_for_more_and_coverage_is_shown(asked: Asked) -> None:
+    logprobs = {"tokens": ["a"], "token_logprobs": [-0.5], "top_logprobs": [{"a": -0.5}]}
+    choice = {"index": 0, "text": "a", "finish_reason": "stop", "logprobs": logprobs}
+    scored = {"request": {"prompt": "x", "logprobs": 1}, "response": {"choices": [choice]}}
+    body = b"\n".join(
+        [lines(1, sample_ratio=0.5), json.dumps({**scored, "sample_ratio": 0.1}).encode()]
+    )
+
+    answer = await asked.client.post(PATH, content=body, headers=NDJSON)
+    show_parts(asked.service.parts)
+
+    assert answer.json()["partial"]["mixed_sample_ratios"] == 1
+    assert counted(asked) == 2  # evidence counts what was seen
+    page = await shown(asked)
+    assert 'fusewire_generations_represented_total{tier="chat"} 12.0' in page
+    (share,) = re.findall(r'fusewire_logprob_coverage_ratio\{tier="chat"\} (\S+)', page)
+    assert float(share) == pytest.approx(10 / 12)

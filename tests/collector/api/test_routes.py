@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from collector.wiring import StoredBaselines
 from detectors.baseline import make_baseline
-from detectors.records import Level
+from detectors.records import Level, Quantile
 from tests.builders import START, a_reading, a_tick
 from tests.collector.api.conftest import Asked, asking
 
@@ -35,6 +36,30 @@ async def test_tiers_tell_values_with_age_and_absences_with_their_reason(asked: 
     assert (b["up"], b["problem"]) == (False, "connection refused")
     assert (c["up"], c["problem"]) == (None, "not scraped yet")
     assert tier["mode"] == "enforce"
+
+
+async def test_tiers_tell_the_bucket_that_a_quantile_lies_in(asked: Asked) -> None:
+    gauges = {"ttft_p50_seconds": 0.2, "ttft_p99_seconds": 60.0}
+    reading = replace(
+        a_reading({**gauges, "requests_running": 3.0}, target="a"),
+        at=asked.service.parts.now(),
+        quantiles={
+            "ttft_p50_seconds": Quantile(0.2, 0.1, 0.25, 40.0, 60.0),
+            "ttft_p99_seconds": Quantile(60.0, 60.0, math.inf, 40.0, 60.0),
+        },
+    )
+    asked.service.parts.state.see(reading)
+
+    (tier,) = (await asked.client.get("/v1/tiers")).json()
+
+    signals = tier["targets"][0]["signals"]
+    assert signals["ttft_p50_seconds"]["between"] == [0.1, 0.25]
+    assert signals["ttft_p50_seconds"]["samples"] == 40.0
+    assert signals["ttft_p99_seconds"]["between"] == [60.0, None]
+    assert signals["requests_running"]["between"] is None
+    page = (await asked.client.get("/")).text
+    assert "<small>0.1 to 0.25</small>" in page
+    assert "<small>60 or more</small>" in page
 
 
 async def test_verdicts_are_listed_worst_first_and_can_be_narrowed(asked: Asked) -> None:

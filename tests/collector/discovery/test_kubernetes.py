@@ -115,11 +115,18 @@ async def test_pods_are_targets_by_their_labels(client: httpx2.AsyncClient, tmp_
     assert found[0].labels["app"] == "vllm"
 
 
-async def test_a_service_without_endpoints_is_an_empty_list(
-    client: httpx2.AsyncClient, tmp_path: Path
+@pytest.mark.parametrize("port", [None, "http", 8000])
+async def test_a_service_scaled_to_nothing_is_an_empty_list(
+    client: httpx2.AsyncClient, tmp_path: Path, port: int | str | None
 ) -> None:
-    async with an_api_server(ApiServer({SLICES: [[a_slice()]]})) as server:
-        assert await discovery(server, client, tmp_path).find() == ()
+    empty: Json = {  # as the controller leaves it
+        "metadata": {"name": "vllm-x7"},
+        "addressType": "IPv4",
+        "endpoints": None,
+        "ports": None,
+    }
+    async with an_api_server(ApiServer({SLICES: [[empty]]})) as server:
+        assert await discovery(server, client, tmp_path, port=port).find() == ()
 
 
 async def test_a_token_that_the_kubelet_replaced_is_read_anew(

@@ -9,8 +9,8 @@ from collector.discovery.found import Found
 from collector.discovery.roster import Roster
 
 
-def at(id_: str, *, ready: bool = True, url: str = "http://h:1") -> Found:
-    return Found(id_, url, ready=ready)
+def at(id_: str, *, ready: bool = True, url: str = "") -> Found:
+    return Found(id_, url or f"http://{id_}:1", ready=ready)
 
 
 def test_a_target_that_vanishes_stays_for_a_while() -> None:
@@ -42,6 +42,24 @@ def test_a_target_that_moved_is_a_change() -> None:
 
     assert roster.update([at("a", url="http://other:1")], 1.0)
     assert roster.targets[0].url == "http://other:1"
+
+
+def test_a_target_whose_address_went_to_another_is_gone_at_once() -> None:
+    roster = Roster(vanish_after_seconds=60.0)
+    roster.update([at("pod-1", url="http://10.1.0.1:8000"), at("pod-2")], 0.0)
+
+    roster.update([at("pod-3", url="http://10.1.0.1:8000")], 10.0)
+
+    assert [it.id for it in roster.targets] == ["pod-2", "pod-3"]
+
+
+def test_an_address_that_nobody_is_ready_at_takes_nothing_from_who_had_it() -> None:
+    roster = Roster(vanish_after_seconds=60.0)
+    roster.update([at("pod-1", url="http://10.1.0.1:8000")], 0.0)
+
+    roster.update([at("pod-2", url="http://10.1.0.1:8000", ready=False)], 10.0)
+
+    assert [it.id for it in roster.targets] == ["pod-1"]
 
 
 def test_more_targets_than_the_bound_are_refused_and_counted() -> None:

@@ -143,7 +143,9 @@ def of_text(tokens, text) -> Row:
     data = text.encode()
     return {
         "output_distinct_ratio": len(Counter(grams)) / len(grams) if grams else math.nan,
-        "output_compression_ratio": len(zstandard.compress(data, 1)) / len(data) if data else math.nan,
+        "output_compression_ratio": len(zstandard.compress(data, 1)) / len(data)
+        if data
+        else math.nan,
     }
 
 

@@ -9,12 +9,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from collector.ingest.decode import decode
 from collector.ingest.intake import Intake, IntakeBusy, IntakeError, open_and_decode
+from collector.ingest.passing import SMALLEST_BYTES, lend, read, readable
 from collector.ingest.records import BodyError, Decoded, Limits
 from tests.collector.ingest.recorded import DEFAULTS, corpus, the
 
@@ -148,3 +151,94 @@ async def test_a_mapping_proxy_of_tiers_can_be_sent(real: Intake) -> None:
 def test_the_work_of_a_worker_keeps_the_limits() -> None:
     with pytest.raises(BodyError, match="more than 10 bytes"):
         open_and_decode(LINE, "", DEFAULTS, Limits(max_batch_bytes=10))
+
+
+def lent_bodies() -> int:
+    """Return how many bodies this process holds for its workers."""
+    held = Path("/proc/self/fd").iterdir()
+    names = [os.readlink(it) for it in held if it.is_symlink()]
+    return sum("fusewire-body" in name for name in names)
+
+
+@pytest.mark.anyio
+async def test_a_large_body_is_lent_to_its_worker_and_given_back(real: Intake) -> None:
+    await real.start()
+    large = b"\n".join([LINE] * (SMALLEST_BYTES // len(LINE) + 1))
+    expected = decode(large, DEFAULTS, Limits())
+
+    task = asyncio.create_task(real.submit(large, DEFAULTS))
+    await asyncio.sleep(0)
+    while_decoded = lent_bodies()
+    decoded = await task
+
+    assert real.lends
+    assert (while_decoded, lent_bodies()) == (1, 0)
+    assert (decoded.accepted, decoded.rejected) == (expected.accepted, expected.rejected)
+    assert [batch.size for batch in decoded.batches] == [batch.size for batch in expected.batches]
+
+
+@pytest.mark.anyio
+async def test_a_large_body_is_given_back_when_its_worker_dies(real: Intake) -> None:
+    await real.start()
+    large = b" " * SMALLEST_BYTES + LINE
+    worker = await asyncio.wrap_future(real._pool.submit(os.getpid))
+    os.kill(worker, signal.SIGSTOP)
+    task = asyncio.create_task(real.submit(large, DEFAULTS))
+    await asyncio.sleep(0)
+    os.kill(worker, signal.SIGKILL)
+
+    with pytest.raises(IntakeError):
+        await task
+    after = await real.submit(large, DEFAULTS)
+
+    assert after.accepted == 1
+    assert lent_bodies() == 0
+
+
+@pytest.mark.anyio
+async def test_a_body_goes_by_the_pipe_where_workers_cannot_read_what_is_lent() -> None:
+    pool = HeldPool()
+    intake = an_intake(pool)
+    starting = asyncio.create_task(intake.start())
+    await asyncio.sleep(0)
+    pool.futures[0].set_result("piped")
+    await starting
+
+    task = asyncio.create_task(intake.submit(b" " * SMALLEST_BYTES, DEFAULTS))
+    await asyncio.sleep(0)
+
+    assert not intake.lends
+    assert lent_bodies() == 0
+    pool.futures[1].set_result(Decoded())
+    await task
+
+
+@pytest.mark.anyio
+async def test_a_large_body_of_a_caller_who_left_is_given_back() -> None:
+    pool = HeldPool()
+    intake = an_intake(pool)
+    intake.lends = True
+    task = asyncio.create_task(intake.submit(b" " * SMALLEST_BYTES, DEFAULTS))
+    await asyncio.sleep(0)
+    held = lent_bodies()
+
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(0)
+
+    assert (held, lent_bodies()) == (1, 0)
+
+
+def test_a_body_that_is_not_all_there_is_not_read() -> None:
+    lent = lend(b"body")
+    assert lent is not None
+
+    try:
+        assert read(lent.path, 4) == b"body"
+        assert readable(lent.path, 4) == "piped"  # not what a probe holds
+        with pytest.raises(OSError, match="4 bytes of a body, expected 5"):
+            read(lent.path, 5)
+    finally:
+        lent.close()
+
+    assert readable(lent.path, 4) == "piped"

@@ -195,3 +195,25 @@ def test_no_attributes_raise_and_every_record_is_accounted_for(attributes: dict[
     found = decoded(spans({"gen_ai.operation.name": "chat", **attributes}))
 
     assert found.accepted + sum(found.refused.values()) + found.ignored == 1
+
+
+@pytest.mark.parametrize("identity", ["chatcmpl-6f1c9a0d41f24c1f", "chatcmpl-517", None])
+def test_an_export_that_holds_a_span_twice_counts_it_once(identity: str | None) -> None:
+    named = {"gen_ai.response.id": identity} if identity else {}
+    plain = {key: value for key, value in PLAIN.items() if key != "gen_ai.response.id"}
+    event = ("gen_ai.client.inference.operation.details", {**plain, **named}, None)
+
+    found = decoded(logs(event, event), "logs")
+
+    assert (found.accepted, found.generations) == (2, 1)
+    assert dict(found.partial)["duplicate"] == 1
+
+
+def test_two_spans_with_an_id_that_is_used_again_are_two() -> None:
+    ollama = {**CHAT, "gen_ai.response.id": "chatcmpl-517"}
+
+    assert decoded(spans(ollama, ollama)).generations == 2
+
+
+def test_a_response_id_of_another_type_is_refused_by_none() -> None:
+    assert decoded(spans({**CHAT, "gen_ai.response.id": 17})).accepted == 1

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.ingest.follower import Follower
@@ -293,6 +293,7 @@ def test_a_file_being_packed_is_taken_once(log: Writer) -> None:
     assert [file.path for file in rotated_files(log.path)] == [plain]
 
 
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["add", "rotate", "pack", "restart", "read"]), max_size=25))
 def test_nothing_is_lost_or_doubled_whatever_happens_between_two_looks(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]

@@ -111,3 +111,15 @@ def test_missing_moments_are_dashes() -> None:
 )
 def test_a_tier_that_lets_a_part_in_sheds(breaker: BreakerView, expected: str) -> None:
     assert words.state(breaker) == expected
+
+
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [(None, ""), ((0.0, 0.025), "0 to 0.025"), ((60.0, None), "60 or more")],
+)
+def test_a_bucket_says_where_a_quantile_surely_lies(
+    between: tuple[float, float | None] | None, expected: str
+) -> None:
+    signal = SignalView("ttft_p99_seconds", 0.02, "seconds", 1.0, between=between)
+
+    assert words.bucket(signal) == expected
