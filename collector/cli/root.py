@@ -16,6 +16,7 @@ _COMMANDS = {
     "baseline": "baselines:baseline",
     "breaker": "breakers:breaker",
     "release": "breakers:release",
+    "shadow": "shadows:shadow",
     "audit": "audits:audit",
     "render": "rendering:render",
     "migrate": "serving:migrate",

@@ -139,6 +139,19 @@ def test_an_answer_that_begins_another_is_paired_to_its_end() -> None:
     assert aligned(completion(["a"], [-1]), completion(["a"], [-1])).equal is True
 
 
+def test_answers_with_other_last_tokens_that_no_text_shows_are_equal() -> None:
+    left, right = (
+        stopped(completion(["a", end], [-1, -2], choice={"text": text}))
+        for end, text in (("<end>", "a"), ("<stop>", "a"))
+    )
+
+    assert aligned(left, right).equal is True
+    assert (
+        aligned(left, stopped(completion(["a", "b"], [-1, -2], choice={"text": "ab"}))).equal
+        is False
+    )
+
+
 def test_the_same_text_cut_otherwise_is_told_from_another_text() -> None:
     left = completion(["in", "ter"], [-1, -1])
 

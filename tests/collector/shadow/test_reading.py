@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,18 @@ def test_tgi_is_read_without_special_tokens() -> None:
     assert found.prompt.logprobs[1] == -3
 
 
+def test_an_answer_of_the_responses_api_is_read() -> None:
+    top = [{"token": "a", "logprob": -1.0}, {"token": "b", "logprob": -2.0}]
+    part = {"text": "a", "logprobs": [{"token": "a", "logprob": -1.0, "top_logprobs": top}]}
+    response = {"status": "completed", "output": [{"content": [part]}, {"content": None}]}
+    found = read(to_line({"request": {"input": "Say"}, "response": response}))
+
+    assert found.stopped
+    assert found.generated is not None
+    assert list(found.generated.labels) == ["a"]
+    assert dict(found.generated.tops[0]) == {"a": -1.0}
+
+
 def test_a_stand_in_for_no_chance_is_marked() -> None:
     found = written(completion(["a", "b"], [-1, -9999.0]))
 
@@ -199,6 +212,83 @@ def test_damaged_lines_are_refused_or_read_and_nothing_else() -> None:
             refused += 1
 
     assert 100 < refused < 600
+
+
+def recorded(version: str) -> dict[str, Scored]:
+    """Return what is read of the recorded bodies of an engine, by name."""
+    folder = FIXTURES.parent / "generations"
+    found: dict[str, Scored] = {}
+    refused: list[Refusal] = []
+    for line in lzma.decompress((folder / f"vllm-{version}.jsonl.xz").read_bytes()).splitlines():
+        body = json.loads(line)
+        members = {"request": body["request"], "response": body["body"], "status": body["status"]}
+        try:
+            found[body["name"].removeprefix(f"{version}-")] = read(to_line(members))
+        except LineProblemError as error:
+            refused.append(error.reason)
+    assert set(refused) <= {Refusal.ENGINE_ERROR, Refusal.NO_LOGPROBS}
+    return found
+
+
+@pytest.mark.parametrize("version", ["0.8.5.post2", "0.9.2.post2", "0.32.0"])
+def test_recorded_bodies_of_every_version_tell_the_same_prompt_in_every_form(version: str) -> None:
+    found = recorded(version)
+    echoed = found["completions-echo-score-only"].prompt
+    assert echoed is not None
+    assert len(echoed) == 16
+
+    for name in ("completions-prompt-logprobs0", "completions-prompt-logprobs3"):
+        mapped = found[name].prompt
+        assert mapped is not None
+        assert list(mapped.labels[1:]) == list(echoed.labels[1:])
+        np.testing.assert_allclose(mapped.logprobs[1:], echoed.logprobs[1:], atol=1e-4)
+    assert len(found) > 30
+
+
+def test_versions_that_spell_tokens_otherwise_are_compared() -> None:
+    """Version 0.9 writes the vocabulary's own spelling; model and logprobs are the same."""
+    older, newer = (recorded(version) for version in ("0.8.5.post2", "0.9.2.post2"))
+
+    for name in ("completions-logprobs20", "completions-echo-score-only", "chat-logprobs-top20"):
+        found = align(older[name], newer[name])
+        assert found.misfit is None
+        assert found.tokens is not None
+        np.testing.assert_allclose(found.tokens.q, found.tokens.p, atol=1e-3)
+        if found.tokens.listed.any():
+            assert not np.isnan(found.tokens.p_common).all(axis=1).any()
+
+
+@pytest.mark.parametrize(
+    ("labels", "texts"),
+    [
+        (["Ġthe", "Ċ", "Ã©", "<s>"], [" the", "\n", "é", "<s>"]),
+        (["Ġthe", "€"], [" the", "€"]),
+        (["▁the", "re"], [" the", "re"]),
+        ([" the", "Ġ"], [" the", "Ġ"]),
+        (["re", "Ã©"], ["re", "Ã©"]),
+    ],
+)
+def test_a_vocabulary_s_own_spelling_becomes_text(labels: list[str], texts: list[str]) -> None:
+    assert list(prompt_of(scored(labels, [-1.0] * len(labels))).labels) == texts
+
+
+def test_a_recorded_stream_tells_what_the_whole_answer_told() -> None:
+    found = recorded("0.32.0")
+    whole, streamed = (
+        found[name].generated
+        for name in ("completions-logprobs20", "completions-stream-logprobs20-usage")
+    )
+
+    assert whole is not None
+    assert streamed is not None
+    assert list(streamed.labels) == list(whole.labels[: len(streamed)])
+    np.testing.assert_allclose(streamed.logprobs, whole.logprobs[: len(streamed)], atol=1e-4)
+    assert (whole.k, streamed.k) == (20, 20)
+
+
+def test_tokens_without_a_name_are_refused() -> None:
+    with pytest.raises(LineProblemError, match="not named"):
+        read(chat([("a", -1, {})]).replace(b'"token": "a", ', b""))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Shadow against production: files of scored lines, joined and compared token by token."""
