@@ -12,10 +12,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, TypeAlias
 
 import yaml
 
+from alerts.reading_rules import (
+    ALERT_OF_READING_CAUSE,
+    CAUSE_ALERTS,
+    CauseAlert,
+    Severity,
+)
 from detectors.signals import REQUEST_SIGNALS, Side
 from exporters.catalog import (
     ADMIT_RATIO,
@@ -29,7 +34,6 @@ from exporters.catalog import (
     signal_metric,
 )
 
-Severity: TypeAlias = Literal["critical", "warning"]
 GROUP = "fusewire"
 _LITERAL = re.compile(r"[.+*?()|\[\]{}^$\\]")  # what a regular expression would read otherwise
 HEADER = (
@@ -43,6 +47,7 @@ ALERT_OF_CAUSE: Mapping[str, str] = MappingProxyType(
         "kv_cache_saturated": "LLMKVCacheSaturated",
         "engine_stalled": "LLMEngineStalled",
         "signals_unknown": "FusewireSignalsUnknown",
+        **ALERT_OF_READING_CAUSE,
     }
 )
 
@@ -99,6 +104,7 @@ def alert_rules(settings: RuleSettings) -> tuple[AlertRule, ...]:
         _drift("FusewireOutputDrift", "output"),
         _kv_cache(settings),
         _stalled(settings),
+        *(_of_cause(alert, settings) for alert in CAUSE_ALERTS),
         _breaker_open(settings),
         _signals_unknown(settings),
         *_self_monitoring(settings),
@@ -187,6 +193,21 @@ def _stalled(settings: RuleSettings) -> AlertRule:
         description=(
             "Requests are inside and not one token is made, although its metrics page answers."
         ),
+    )
+
+
+def _of_cause(alert: CauseAlert, settings: RuleSettings) -> AlertRule:
+    """Return the rule on Fusewire's own alert of these causes."""
+    causes = "|".join(alert.causes)
+    selector = f'{ALERT_ACTIVE.name}{{cause=~"{causes}"}}[{settings.window_seconds}s]'
+    return AlertRule(
+        name=alert.name,
+        expr=f"max by (tier, cause) (max_over_time({selector})) >= {alert.level}",
+        severity=alert.severity,
+        for_seconds=alert.for_seconds,
+        keep_seconds=60,
+        summary=f"Tier {{{{ $labels.tier }}}}: {alert.summary}",
+        description=f"{alert.description} See 'fusewire status'.",
     )
 
 

@@ -18,7 +18,7 @@ from collector.sources.scrape import ScrapeSource
 from collector.sources.settings import NeighbourConfig, SourceConfig
 from collector.sources.stored_server import StoredServer
 from collector.sources.stored_source import PromQLSource
-from detectors import reading_detectors
+from detectors import wanted_signals
 from detectors.signals import NEIGHBOUR_SIGNALS
 
 
@@ -89,9 +89,8 @@ def keys_of(config: Config) -> set[Key]:
 
 
 def _wanted(tier: TierConfig) -> frozenset[str]:
-    """Return the signals that the tier's detectors read of its targets."""
-    signals = [detector.signals for detector in reading_detectors(tier.detectors)]
-    return frozenset().union(*signals) - NEIGHBOUR_SIGNALS
+    """Return the signals of the tier's targets whose absence is to be told."""
+    return wanted_signals(tier.detectors) - NEIGHBOUR_SIGNALS
 
 
 def _kept(known: Mapping[Key, Reader], key: Key, plan: ReadPlan) -> Reader | None:
@@ -146,7 +145,7 @@ def _main_source(
             monotonic=tools.monotonic,
             wanted=plan.wanted,
         )
-    return ScrapeSource(
+    source = ScrapeSource(
         scrape_target(key.tier, target),
         client=tools.client,
         now=tools.now,
@@ -154,3 +153,5 @@ def _main_source(
         limits=FetchLimits(timeout_seconds=plan.timeout_seconds),
         wanted=plan.wanted,
     )
+    source.share(tools.pools)
+    return source

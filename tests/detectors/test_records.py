@@ -52,3 +52,17 @@ def test_batches_cross_process_borders() -> None:
     back = pickle.loads(pickle.dumps(batch))
 
     assert back.columns["prompt_tokens"].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("why", "cause"), [(Absence.NOT_IN_VERSION, ""), (Absence.NO_SAMPLE, "kv_cache_saturated")]
+)
+def test_what_the_version_never_tells_stays_unknown_and_alerts_nobody(
+    why: Absence, cause: str
+) -> None:
+    signal = "kv_cache_usage_ratio"
+    reading = a_reading(absent={signal: why})
+
+    verdict = reading.verdict("kv_cache", signal, Level.UNKNOWN, cause="kv_cache_saturated")
+
+    assert (verdict.level, verdict.cause) == (Level.UNKNOWN, cause)

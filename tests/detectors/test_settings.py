@@ -25,7 +25,12 @@ def test_the_default_set_is_whole_and_its_names_are_unique() -> None:
     reading = [detector.name for detector in reading_detectors(configs)]
     tick = [detector.name for detector in tick_detectors(configs)]
 
-    assert reading == ["kv_cache", "slots", "queue_growth", "stalled", "corrupted", "down"]
+    assert reading == [
+        *("kv_cache", "slots", "queue_growth", "stalled", "corrupted", "down"),
+        *("kv_exhaustion", "gpu_exhaustion", "memory_exhaustion", "fragmentation", "gpu_memory"),
+        *("duplicate_copies", "container_memory", "restarts", "throughput", "token_latency"),
+        *("batch_budget", "retry_storm", "streams", "vector_latency"),
+    ]
     assert tick == ["input_drift", "output_drift", "kl"]
     assert repeated_names(configs) == ()
 

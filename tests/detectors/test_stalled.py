@@ -200,3 +200,53 @@ def test_a_probe_that_was_skipped_leaves_the_decision_to_the_counters() -> None:
     skipped = [replace(scrape(5.0 * i), absent={"probe_up": Absence.SKIPPED}) for i in range(14)]
 
     assert last(skipped) is Level.CRITICAL
+
+
+def stepping(
+    seconds: float,
+    *,
+    steps: float = 320,
+    taken: float = 100,
+    waiting: float = 0,
+    running: float = 4,
+) -> Reading:
+    values = scrape(seconds, taken=taken, waiting=waiting, running=running).values
+    return a_reading({**values, "engine_steps_total": steps}, seconds=seconds)
+
+
+def test_a_long_answer_of_an_engine_that_counts_tokens_at_its_end_is_no_stall() -> None:
+    assert last([stepping(5.0 * i, steps=320 + 90 * i) for i in range(60)]) is Level.OK
+
+
+def test_a_queue_that_grows_while_no_step_is_made_is_a_stall_though_prompts_come_in() -> None:
+    readings = [stepping(5.0 * i, waiting=i, taken=100 + 7 * i) for i in range(14)]
+
+    found = verdicts(readings)
+
+    assert found[-1].level is Level.CRITICAL
+    assert found[-1].reason == "no step for 65 s with 4 running, 13 waiting; limit 60 s"
+
+
+def test_a_queue_gauge_that_grows_for_ever_while_steps_are_made_is_none() -> None:
+    readings = [stepping(5.0 * i, waiting=i, steps=320 + i) for i in range(200)]
+
+    assert {verdict.level for verdict in verdicts(readings)} == {Level.OK}
+
+
+def test_an_engine_that_hangs_in_its_first_requests_is_judged_by_queue_and_steps() -> None:
+    values = {"engine_steps_total": 1.0, "requests_waiting": 2.0}
+    absent = dict.fromkeys(
+        ("requests_running", "generation_tokens_total", "prompt_tokens_total"), Absence.NO_FAMILY
+    )
+
+    found = verdicts([a_reading(values, absent=absent, seconds=5.0 * i) for i in range(14)])
+
+    assert found[-1].level is Level.CRITICAL
+    assert found[-1].reason == "no step for 65 s with 0 running, 2 waiting; limit 60 s"
+
+
+def test_steps_that_one_page_leaves_out_do_not_count_as_progress() -> None:
+    quiet = [stepping(5.0 * i) for i in range(14)]
+    quiet[7] = scrape(35)
+
+    assert last(quiet) is Level.CRITICAL
