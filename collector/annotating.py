@@ -1,7 +1,9 @@
 """What was noticed about targets is written down, and held against what shadow tiers saw before.
 
 A change that is kept survives a restart of the service: what a source tells for the first time is
-compared with the last row, so that a change while nobody looked is found, too, and told once.
+compared with the last row, so that a change while nobody looked is found, too, and told once. A
+target that is new in its tier is compared with the tier: where every replica has a name of its own,
+an upgrade is nothing but new targets.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ MOST_OF_A_TIER: Final = 2_000
 AT_ONCE: Final = 500
 LOOK_BACK: Final = timedelta(days=90)
 FINDING_HOLDS: Final = timedelta(days=1)
+SETTLED: Final = timedelta(minutes=10)  # for so long a tier is being met, target by target
+MOST_VALUES: Final = 64  # of one thing in a tier
 UNSEEN: Final = "unseen_by_shadow"
 REHEARSED: Final = frozenset(  # what a shadow tier is for
     {
@@ -80,6 +84,7 @@ class KeepAnnotations:
         self._every = timedelta(seconds=every_seconds)
         self._shadows: Mapping[str, Sequence[str]] = {}
         self._known: dict[Key, Annotation] = {}
+        self._of_tier: dict[tuple[str, str], dict[str, datetime]] = {}  # values, when first seen
         self._written: dict[Key, datetime] = {}
         self._waiting: dict[Key, Annotation] = {}
         self._history: dict[str, deque[Annotation]] = {}
@@ -138,6 +143,8 @@ class KeepAnnotations:
 
     def with_findings(self, reading: Reading) -> Reading:
         """Return the reading with what holds of its target's changes."""
+        if not self._findings:
+            return reading
         found, now = [], self._now()
         for what in REHEARSED:
             key = (reading.tier, reading.target, what)
@@ -165,6 +172,8 @@ class KeepAnnotations:
             if before.after == noticed.after:
                 return
             it = replace(it, before=before.after, first=False)
+        elif noticed.first:
+            it = self._new_in_tier(it)
         finding = self._judged(it)
         if finding is not None:
             it = replace(it, finding=finding.text)
@@ -172,6 +181,14 @@ class KeepAnnotations:
         self._remember(it)
         self._note(it)
         self._gather(key, it)
+
+    def _new_in_tier(self, it: Annotation) -> Annotation:
+        """Return the first sight of a target as a change, if its tier has long had other values."""
+        values = self._of_tier.get((it.tier, it.what), {})
+        if it.what not in REHEARSED or it.after in values:
+            return it
+        settled = [value for value, since in values.items() if it.at - since >= SETTLED]
+        return replace(it, before=settled[-1], first=False) if settled else it
 
     def _judged(self, it: Annotation) -> Finding | None:
         shadows = self._shadows.get(it.tier)
@@ -200,6 +217,11 @@ class KeepAnnotations:
         key = (it.tier, it.target, it.what)
         if it.what not in _EVENTS:
             _put(self._known, key, it)
+        if it.what in REHEARSED:
+            values = self._of_tier.setdefault((it.tier, it.what), {})
+            if it.after not in values and len(values) >= MOST_VALUES:
+                del values[next(iter(values))]
+            values.setdefault(it.after, it.at)
 
     def _note(self, it: Annotation) -> None:
         """Keep what was seen of a tier, for those whose shadow it is."""

@@ -7,8 +7,10 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from alerts import policy
+from alerts.breaker.journal import JournalError
 from alerts.breaker.records import Key
 from alerts.policy import PolicyMemory
 from collector.config import Config, ConfigError, load
@@ -16,7 +18,7 @@ from collector.config.discovered import with_targets
 from collector.finding import Finder, targets_found
 from collector.gauges import show_reload
 from collector.parts import Reloaded
-from collector.readers import keys_of
+from collector.readers import Reader, keys_of
 from collector.service import Service
 from collector.setups import checked, routes, tier_facts, tier_setups
 from collector.wiring import adopt, find_anew
@@ -45,7 +47,12 @@ async def reload(service: Service, path: Path, environ: Mapping[str, str]) -> Re
         return _refused(service, problems)
     async with service.turn:
         before, parts = service.finding, service.parts
-        await _apply(service, find_anew(service, written))
+        finding = find_anew(service, written)
+        try:
+            await _apply(service, with_targets(written, targets_found(written, finding)))
+        except JournalError as error:  # what was withheld cannot be given back: nothing was changed
+            return _refused(service, (f"the breakers cannot take it: {error}",))
+        service.written, service.finding = written, finding
         parts.access = access
         parts.deny_status = written.admit.deny_status
         service.worker.update_endpoints(endpoints)
@@ -72,10 +79,9 @@ async def _look_anew(service: Service, before: Mapping[tuple[str, int], Finder])
         service.keep_looking()
     for place, finder in before.items():
         if service.finding.get(place) is not finder:
-            service.health.forget(finder.name)
-            _remove_part(service, finder.name)
-            with service.health.watch(f"close:{finder.name}"):
-                await finder.discovery.close()
+            for part in (finder.name, f"{finder.name}:apply"):
+                _forget_part(service, part)
+            await _close(service, finder.name, finder.discovery)
 
 
 async def _apply(service: Service, config: Config) -> None:
@@ -89,11 +95,26 @@ async def _apply(service: Service, config: Config) -> None:
     await service.stop_polling(changed)
     for key in changed:  # a source that was made anew counts anew: its old series end here
         parts.page.forget(tier=key.tier, target=key.target)
-        with service.health.watch(f"close:{readers[key].source.name}"):
-            await readers[key].source.close()
+        for source in (readers[key].source, *(it.source for it in readers[key].companions)):
+            _forget_part(service, source.name)
+        await _close(service, readers[key].source.name, readers[key].source)
+        if key in service.readers and _moved(readers[key], service.readers[key]):
+            parts.state.forget_target(key.tier, key.target)
     await _forget(service, old, config)
+    service.shown = {}  # what was taken off the page is shown again
+    if changed:
+        service.settling.changed()
     if service.started:
         service.poll_sources()
+
+
+def _moved(before: Reader, after: Reader) -> bool:
+    """Whether another server is read under the old name: its counters are no rise of the old."""
+    places = [
+        (getattr(it.plan.settings, "url", None), getattr(it.plan.settings, "from_prometheus", None))
+        for it in (before, after)
+    ]
+    return places[0] != places[1]
 
 
 def fixed_changes(old: Config, new: Config) -> tuple[str, ...]:
@@ -169,13 +190,13 @@ async def _forget_detector(service: Service, tier: str, name: str) -> None:
     await service.alerts.edit(change)
     part = f"detector:{name}"
     if not any(name == known for _, known in detectors_of(service.config)):
-        service.health.forget(part)
-        _remove_part(service, part)
+        _forget_part(service, part)
 
 
 async def _forget_tier(service: Service, tier: str) -> None:
     parts = service.parts
     parts.state.forget_tier(tier)
+    parts.counting.forget(tier)
     parts.remarks.forget(tier)
     parts.newest.forget(lambda stream: stream.tier == tier)
     for metric in CATALOG.values():
@@ -207,7 +228,20 @@ def _forget_breakers(service: Service, old: Config) -> None:
                 parts.page.remove(metric, tier=key.tier, target=key.target)
 
 
-def _remove_part(service: Service, part: str) -> None:
+class _Closing(Protocol):
+    async def close(self) -> None: ...
+
+
+async def _close(service: Service, name: str, closing: _Closing) -> None:
+    """Close what is gone; it is no part any more, so nothing of it is kept or shown."""
+    part = f"close:{name}"
+    with service.health.watch(part):
+        await closing.close()
+    _forget_part(service, part)
+
+
+def _forget_part(service: Service, part: str) -> None:
+    service.health.forget(part)
     for metric in (PART_BROKEN, PART_FAILURES):
         service.parts.page.remove(metric, source=part)
 

@@ -13,7 +13,7 @@ from random import Random
 import httpx2
 
 from alerts.alertmanager import Pusher
-from alerts.breaker.records import Key
+from alerts.breaker.records import Breaker, Key
 from alerts.delivery.worker import DeliveryWorker
 from alerts.policy import Change
 from collector import source_memories
@@ -36,7 +36,9 @@ from collector.memories import Memories
 from collector.parts import Parts
 from collector.pipeline import Pipeline
 from collector.readers import Reader
-from collector.sources.polling import Schedule, poll
+from collector.settling import Settling
+from collector.sources.keys import SeriesPools
+from collector.sources.polling import LONGEST_SECONDS, Schedule, poll
 from collector.sources.protocols import Source
 from collector.store import ticks
 from collector.store import verdicts as stored_verdicts
@@ -94,15 +96,18 @@ class Service:
     memories: Memories
     lock: ControllerLock
     lag: LoopLag
+    settling: Settling
     clients: Clients
     monotonic: Callable[[], float]
     rng: Random
     on_lost_lock: Callable[[], None]
     pusher: Pusher | None = None
     readers: Mapping[Key, Reader] = field(default_factory=dict)
+    pools: SeriesPools = field(default_factory=SeriesPools)
     finding: Mapping[tuple[str, int], Finder] = field(default_factory=dict)
     reconfigure: Callable[[], Awaitable[object]] = _no_reconfigure
     followings: tuple[Following, ...] = ()
+    shown: Mapping[Key, Breaker] = field(default_factory=dict)  # breakers on the metrics page
     unstored: list[Tick] = field(default_factory=list)
     started: bool = False
     turn: asyncio.Lock = field(
@@ -128,7 +133,7 @@ class Service:
         self.alerts.memory = self.memories.read()
         await self.parts.controller.start()
         await self._note_gap(before)
-        show_breakers(self.parts.page, self.parts.controller.breakers.values())
+        self._show_breakers()
         self.started = True
         for every in self._loops():
             self._run(repeat(every, health=self.health, monotonic=self.monotonic))
@@ -139,6 +144,7 @@ class Service:
         self.poll_sources()
         self.keep_looking()
         self.parts.missing.clear()
+        self.settling.changed()
         _LOG.info("service started", extra={"targets": len(self.readers)})
 
     def _loops(self) -> tuple[Every, ...]:
@@ -176,7 +182,13 @@ class Service:
         handle = keep or self.take_reading
 
         async def work() -> None:
-            schedule = Schedule.jittered(interval_seconds, SCRAPE_JITTER, self.rng)
+            leases = [tier.breaker.lease_seconds / 2 for tier in self.config.tiers.values()]
+            schedule = Schedule.jittered(
+                interval_seconds,
+                SCRAPE_JITTER,
+                self.rng,
+                longest_seconds=min([LONGEST_SECONDS, *leases]),
+            )
             await poll(source, handle, schedule, monotonic=self.monotonic, sleep=asyncio.sleep)
 
         return asyncio.create_task(keep_running(source.name, work, health=self.health))
@@ -298,10 +310,16 @@ class Service:
 
     async def control(self) -> None:
         """Let the breakers' timers run."""
+        self.settling.look()
         await self.parts.controller.tick()
-        show_breakers(self.parts.page, self.parts.controller.breakers.values())
+        self._show_breakers()
         if self.parts.store.journal.problem:
             await self.parts.store.journal.probe()
+
+    def _show_breakers(self) -> None:
+        breakers = self.parts.controller.breakers
+        show_breakers(self.parts.page, breakers, self.shown)
+        self.shown = breakers
 
     async def hold_lock(self) -> None:
         """Hold the right to decide; stop when another controller has taken it."""

@@ -33,6 +33,7 @@ def tier_facts(config: Config) -> dict[str, TierFacts]:
             targets={target.id: str(target.url) for target in tier.targets},
             segments=tier.segments,
             baseline_requests=tier.baseline.requests,
+            vocabulary_tokens=tier.vocabulary_tokens,
             neighbours=tuple(tier.neighbours),
         )
         for name, tier in config.tiers.items()

@@ -30,7 +30,7 @@ from collector.config import Config, FollowConfig
 from collector.config.discovered import with_targets
 from collector.counting import Counting
 from collector.discovery.found import Finders
-from collector.finding import finders_of, targets_found
+from collector.finding import Finder, finders_of, targets_found
 from collector.following import Following, load_position
 from collector.gauges import show_build, show_condition, show_entry, show_reload
 from collector.health import Health
@@ -45,6 +45,7 @@ from collector.pipeline import Pipeline
 from collector.readers import readers_of
 from collector.remarks import LogRemarks
 from collector.service import Clients, Service
+from collector.settling import Settling
 from collector.setups import (
     checked,
     detectors_by_tier,
@@ -197,6 +198,7 @@ def _connect(written: Config, outside: Outside, opened: Opened) -> Service:
         annotations=annotations,
         worker=worker,
         memories=memories,
+        settling=Settling(monotonic=time.monotonic),
         lock=opened.lock,
         lag=LoopLag(time.monotonic),
         clients=clients,
@@ -238,11 +240,9 @@ def adopt(
     service.alerts.listeners = (service.pusher.note,) if service.pusher else ()
 
 
-def find_anew(service: Service, written: Config) -> Config:
-    """Take over the discoveries of a file; return its configuration with the targets known now."""
-    service.written = written
-    service.finding = finders_of(written, service.finding, {}, _finders(service.clients))
-    return with_targets(written, targets_found(written, service.finding))
+def find_anew(service: Service, written: Config) -> dict[tuple[str, int], Finder]:
+    """Return the discoveries of a file that is read anew; those that have not changed are kept."""
+    return finders_of(written, service.finding, {}, _finders(service.clients))
 
 
 def _finders(clients: Clients) -> Finders:

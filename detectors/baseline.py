@@ -12,22 +12,28 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 import msgspec
 import numpy as np
 
+from detectors import proportions
 from detectors.proportions import clopper_pearson, design_effect
 from detectors.records import FloatArray, IntArray, Scope, Tick
+from detectors.sequential.traffic import (
+    SavedTraffic,
+    Traffic,
+    merged_traffic,
+    read_traffic,
+    saved_traffic,
+    traffic_of,
+)
 from detectors.signals import REQUEST_SIGNALS, grid_of
 
-LEVELS: tuple[float, ...] = (
-    *(0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-    *(0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995),
-)
 FORMAT = 1  # of `to_bytes`
-BAND_ALPHA = 0.01  # chance that some true P(X <= t) of a baseline lies outside its band
+LEVELS = proportions.LEVELS
+BAND_ALPHA = proportions.BAND_ALPHA
 
 
 class Stage(StrEnum):
@@ -45,6 +51,8 @@ class SignalBaseline:
     `counts` has shape (bins,) on `grid`; `thresholds` are indices of grid edges, ascending;
     `lower` and `upper` bound P(X <= edge) at each threshold, simultaneously with confidence
     1 - BAND_ALPHA; `design_effect` >= 1 is the variance inflation of time-ordered traffic.
+    `traffic` says for the sequential detector how the requests came; None in baselines of builds
+    that did not keep it.
     """
 
     baseline: str
@@ -56,6 +64,8 @@ class SignalBaseline:
     upper: FloatArray
     design_effect: float
     stage: Stage = Stage.CANDIDATE
+    traffic: Traffic | None = None
+    made_at: datetime | None = None
 
     @property
     def requests(self) -> int:
@@ -95,16 +105,8 @@ def make_baseline(
         msg = f"a baseline needs ticks of exactly one (tier, scope, variant), got {found}"
         raise ValueError(msg)
     ordered = _joined(ticks)
-    series = {
-        row.name: np.stack([tick.counts[row.name] for tick in ordered if row.name in tick.counts])
-        for row in REQUEST_SIGNALS
-        if any(row.name in tick.counts for tick in ordered)
-    }
-    signals = {
-        name: _frozen(name, counts.sum(axis=0), design_effect(counts))
-        for name, counts in series.items()
-        if counts.sum() > 0
-    }
+    frozen = {row.name: _of_ticks(row.name, ordered) for row in REQUEST_SIGNALS}
+    signals = {name: row for name, row in frozen.items() if row is not None}
     some = ordered[0]
     if not signals:
         msg = (
@@ -145,7 +147,8 @@ def merged(left: Baseline, right: Baseline, *, made_at: datetime, provenance: st
         had = left.signals.get(name)
         if had is not None:
             effect = max(had.design_effect, more.design_effect)
-            signals[name] = _frozen(name, had.counts + more.counts, effect)
+            traffic = merged_traffic(had.traffic, more.traffic)
+            signals[name] = _frozen(name, had.counts + more.counts, effect, traffic)
         else:
             signals[name] = more
     unnamed = replace(
@@ -197,7 +200,22 @@ def _joined(ticks: Sequence[Tick]) -> list[Tick]:
     return [by_number[number] for number in sorted(by_number)]
 
 
-def _frozen(signal: str, counts: IntArray, effect: float) -> SignalBaseline:
+def _of_ticks(signal: str, ordered: Sequence[Tick]) -> SignalBaseline | None:
+    """Return what ticks in order say of a signal; None if it was never counted."""
+    ticks = [tick for tick in ordered if signal in tick.counts]
+    if not ticks:
+        return None
+    series = np.stack([tick.counts[signal] for tick in ticks])
+    counts = series.sum(axis=0)
+    if counts.sum() == 0:
+        return None
+    hours = np.asarray([tick.start.astimezone(UTC).hour for tick in ticks])
+    return _frozen(signal, counts, design_effect(series), traffic_of(series, hours))
+
+
+def _frozen(
+    signal: str, counts: IntArray, effect: float, traffic: Traffic | None
+) -> SignalBaseline:
     """Choose thresholds and bands; the id is set by `_named`."""
     requests = int(counts.sum())
     cumulative = np.cumsum(counts)[:-1]
@@ -215,6 +233,7 @@ def _frozen(signal: str, counts: IntArray, effect: float) -> SignalBaseline:
         lower=lower,
         upper=upper,
         design_effect=effect,
+        traffic=traffic,
     )
 
 
@@ -222,7 +241,8 @@ def _named(baseline: Baseline, stage: Stage) -> Baseline:
     """Return `baseline` with the id of its content, in it and in its signals."""
     identity = content_id(baseline)
     signals = {
-        name: replace(row, baseline=identity, stage=stage) for name, row in baseline.signals.items()
+        name: replace(row, baseline=identity, stage=stage, made_at=baseline.made_at)
+        for name, row in baseline.signals.items()
     }
     return replace(baseline, id=identity, stage=stage, signals=signals)
 
@@ -239,6 +259,8 @@ def content_id(baseline: Baseline) -> str:
         digest.update(json.dumps([name, row.grid, row.design_effect.hex()]).encode())
         for array in (row.counts, row.thresholds, row.lower, row.upper):
             digest.update(len(array).to_bytes(4, "little") + _little(array))
+        if row.traffic is not None:  # baselines of older builds keep their id
+            digest.update(msgspec.msgpack.encode(saved_traffic(row.traffic)))
     return "bl_" + digest.hexdigest()[:16]
 
 
@@ -247,13 +269,14 @@ def _little(array: IntArray | FloatArray) -> bytes:
     return array.astype(array.dtype.newbyteorder("<")).tobytes()
 
 
-class _SavedSignal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _SavedSignal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     grid: str
     counts: bytes  # int64, little endian, as are thresholds; bands are float64
     thresholds: bytes
     lower: bytes
     upper: bytes
     design_effect: float
+    traffic: SavedTraffic | None = None
 
 
 class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -293,6 +316,7 @@ def to_bytes(baseline: Baseline) -> bytes:
                 lower=_little(row.lower),
                 upper=_little(row.upper),
                 design_effect=row.design_effect,
+                traffic=None if row.traffic is None else saved_traffic(row.traffic),
             )
             for name, row in sorted(baseline.signals.items())
         },
@@ -338,6 +362,8 @@ def _read(saved: _Saved) -> Baseline:
             upper=np.frombuffer(row.upper, dtype="<f8").astype(np.float64),
             design_effect=row.design_effect,
             stage=stage,
+            traffic=None if row.traffic is None else read_traffic(row.traffic),
+            made_at=saved.made_at,
         )
         for name, row in saved.signals.items()
     }

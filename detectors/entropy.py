@@ -136,13 +136,15 @@ def head_of(ordered: FloatArray, k: int) -> Head:
     """Return the head of the first `k` columns.
 
     Args:
-        ordered: Logprobs in nats, descending along each row, shape ``(n, m)``; NaN at the end.
+        ordered: Logprobs in nats, descending along each row, shape ``(n, m)``; NaN or minus
+            infinity at the end.
         k: How many of them are surely the largest, 1 <= k <= m.
     """
-    used = np.ascontiguousarray(ordered[:, :k].T)  # sums down columns are twice as fast
-    used = np.fmax(used, _NO_CHANCE_NATS)
+    used = np.array(ordered[:, :k].T, order="C")  # sums down columns are twice as fast
+    np.fmax(used, _NO_CHANCE_NATS, out=used)
     p = np.exp(used)
-    entropy = 0.0 - (p * used).sum(axis=0)
+    used *= p
+    entropy = 0.0 - used.sum(axis=0)
     cap = np.where(p > 0, p, 1.0).min(axis=0, initial=1.0)
     return Head(entropy, np.maximum(1 - p.sum(axis=0), 0.0), cap)
 
@@ -230,8 +232,9 @@ def _distribution_features(
     if tokens.k < 1 or tokens.top.shape[1] == 0:
         unknown = np.full(answers, np.nan)
         return {"output_entropy_nats": unknown, "output_frozen_ratio": unknown}
-    ordered = -np.sort(-tokens.top, axis=1)
-    head = head_of(ordered, tokens.k)
+    ordered = np.fmax(tokens.top, -np.inf)  # padding to where the order ends
+    ordered.sort(axis=1)
+    head = head_of(ordered[:, ::-1], tokens.k)
     price = tail_price(head, vocabulary, tokens.k)
     used = good & tokens.complete
     outside = tokens.outside

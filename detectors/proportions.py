@@ -7,6 +7,11 @@ from scipy.special import betaincinv
 
 from detectors.records import FloatArray, IntArray
 
+LEVELS: tuple[float, ...] = (  # shares at which a baseline is compared
+    *(0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    *(0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995),
+)
+BAND_ALPHA = 0.01  # chance that some true P(X <= t) of a baseline lies outside its band
 ENOUGH_EACH_SIDE = 50  # requests below and above an edge, for its variance to mean something
 
 

@@ -242,6 +242,7 @@ class Reading:
     processes: tuple[GpuProcess, ...] = ()
     quantiles: Mapping[str, Quantile] = field(default_factory=dict)  # by the gauge's signal
     neighbour: bool = False
+    overloaded: bool = False  # it failed with 5xx or not in time: ask less often for a while
 
     @property
     def known(self) -> frozenset[str]:
@@ -278,9 +279,15 @@ class Reading:
     def verdict(
         self, detector: str, signal: str, level: Level, **facts: Unpack[VerdictFacts]
     ) -> Verdict:
-        """Return a verdict about this target at this scrape; `facts` are fields of `Verdict`."""
+        """Return a verdict about this target at this scrape; `facts` are fields of `Verdict`.
+
+        What this version of the engine never tells stays unknown and is no trouble: a verdict that
+        rests on it has no cause, so that it alerts nobody.
+        """
         stream = Stream(self.tier, Scope("target", self.target), signal)
         verdict = Verdict(detector, stream, level, self.at, age_seconds=self.age_seconds)
+        if level is Level.UNKNOWN and self.absent.get(signal) is Absence.NOT_IN_VERSION:
+            facts["cause"] = ""
         return replace(verdict, **facts)
 
 

@@ -312,6 +312,9 @@ class MetricsPage:
     def _put(self, family: _Family, key: Key, value: Value) -> None:
         group = family.groups.get(family.group_of(key))
         before = group.get(key) if group is not None else None
+        if group is not None and type(before) is type(value) and type(value) is not Histogram:
+            group[key] = value  # mostly: a number in place of another
+            return
         more = _line_count(value) - (_line_count(before) if before is not None else 0)
         if more > 0:
             share = SHARE_OF_TARGETS if family.metric.name in _OF_TARGETS else 1.0

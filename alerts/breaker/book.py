@@ -49,7 +49,8 @@ class Move:
 class Book:
     """Holds every breaker; callers hold the controller's lock around what changes it.
 
-    `machines` is changed through `put`, `add` and `drop` only: `pools` is its index.
+    `machines` is changed through `put`, `add` and `drop` only: `pools` is its index, and `shown`
+    what is public of it.
     """
 
     def __init__(  # noqa: PLR0913  # all named, and called by the controller only
@@ -68,6 +69,7 @@ class Book:
         self.ledger = Ledger(journal)
         self.controller = controller
         self.machines: dict[Key, Breaker] = {}
+        self.shown: dict[Key, Breaker] = {}  # as `public`, kept up with `machines`
         self.pools = Pools()
         self.epoch = 0
         self.rev = 0
@@ -87,6 +89,10 @@ class Book:
         """Hold this state of a breaker from now on."""
         self.machines[breaker.key] = breaker
         self.pools.note(breaker)
+        known = self.shown.get(breaker.key)
+        public = self.public(breaker)
+        if public != known:  # the same object while it is the same: a reader sees what changed
+            self.shown[breaker.key] = public
 
     def add(self, key: Key, known: Breaker | None = None) -> None:
         """Hold a breaker from now on; `known` is its persisted state, if there is one."""
@@ -99,6 +105,7 @@ class Book:
         What a shadow would have withheld must not come into force when its tier is enforced.
         """
         self._retired[key] = fresh(self.machines.pop(key))
+        self.shown.pop(key, None)
         self.pools.forget(key)
         while len(self._retired) > RETIRED_MOST:
             del self._retired[next(iter(self._retired))]
@@ -120,7 +127,8 @@ class Book:
         before, parameters = self.machines[key], self.parameters(key.tier)
         after, transitions = step(before, event, parameters, now, self._rng.uniform)
         if after.seq == before.seq:
-            self.put(after)
+            if after is not before:
+                self.put(after)
             return None
         return Move(after, transitions[0] if transitions else None)
 

@@ -83,7 +83,7 @@ class Controller:
     @property
     def breakers(self) -> Mapping[Key, Breaker]:
         """Every breaker as gateways should see it; in observe mode closed."""
-        return {key: self._book.public(breaker) for key, breaker in self._book.machines.items()}
+        return dict(self._book.shown)
 
     @property
     def shadows(self) -> Mapping[Key, Breaker]:

@@ -29,6 +29,8 @@ JITTER = 0.2
 SLOW_AFTER = 5  # failures in a row: then one attempt per SLOW_SECONDS
 SLOW_SECONDS = 15.0
 POLL_SECONDS = 0.25
+QUIET_POLL_SECONDS = 5.0  # with nothing to expect: a look for what was written unknown to us
+WATCH_SECONDS = 30.0  # longer than any retry waits and any claim holds
 PER_ENDPOINT_MOST = 8  # on the wire at once: one that hangs takes no other's place
 _STATUS: Mapping[Outcome, DeliveryStatus] = {
     Outcome.CONFIRMED: DeliveryStatus.CONFIRMED,
@@ -111,6 +113,7 @@ class DeliveryWorker:
         self._ledgers: dict[str, _Ledger] = {}
         self._in_flight: dict[tuple[str, Key], asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self._watching = WATCH_SECONDS  # left to look often: after a start claims may yet lapse
         self._broken: set[str] = set()
 
     def wake(self) -> None:
@@ -141,14 +144,24 @@ class DeliveryWorker:
         }
 
     async def run(self) -> None:
-        """Send until cancelled; what is in flight then is claimed again by the next process."""
+        """Send until cancelled; what is in flight then is claimed again by the next process.
+
+        The outbox is looked at when something was recorded, and often for as long as a retry or
+        the claim of a process that died can come due. With nothing to expect it is looked at now
+        and then: a write that was told to have failed may be there all the same.
+        """
         try:
             while True:
-                await self.send_due()
+                self._watching -= POLL_SECONDS
+                failures = self.journal_failures
+                if await self.send_due() or self._in_flight or self.journal_failures > failures:
+                    self._watching = WATCH_SECONDS
+                seconds = POLL_SECONDS if self._watching > 0 else QUIET_POLL_SECONDS
                 self._wake.clear()
                 try:
-                    async with asyncio.timeout(POLL_SECONDS):
+                    async with asyncio.timeout(seconds):
                         await self._wake.wait()
+                    self._watching = WATCH_SECONDS
                 except TimeoutError:
                     continue
         finally:

@@ -19,7 +19,7 @@ from collector.config.problems import Place, nearest
 from collector.sources.engines import engine_names
 from collector.token_file import SHORTEST_TOKEN, token_lines
 from collector.values import duration_seconds, host_port, http_url
-from detectors.signals import SIGNALS
+from detectors.signals import NEIGHBOUR_SIGNALS, SIGNALS
 
 _MAX_SECRET_BYTES = 65_536
 
@@ -173,6 +173,33 @@ def _detector_signals(document: Document) -> None:
                     document.report(where, "a known signal", remedy, got=repr(signal))
 
 
+def _signals_of_neighbours(document: Document) -> None:
+    """A limit on what only neighbours tell would never be judged in a tier without any."""
+    for name, tier in _tiers(document):
+        if tier.get("neighbours"):
+            continue
+        for index, item in enumerate(items(tier.get("detectors"))):
+            signal = mapping(item).get("signal")
+            if isinstance(signal, str) and signal in NEIGHBOUR_SIGNALS:
+                place: Place = ("tiers", name, "detectors", index, "signal")
+                document.report(
+                    place,
+                    "a signal of targets; only neighbours tell this one and the tier has none",
+                    "add the client or store under 'neighbours' (docs/sources)",
+                    got=repr(signal),
+                )
+
+
+def _neighbour_names(document: Document) -> None:
+    """A neighbour and a target of one name could not be told apart on the metrics page."""
+    for name, tier in _tiers(document):
+        targets = {_target_id(mapping(it)) for it in items(tier.get("targets"))}
+        for neighbour in mapping(tier.get("neighbours")):
+            if neighbour in targets:
+                place: Place = ("tiers", name, "neighbours", neighbour)
+                document.report(place, "a name that no target of the tier has", "rename it")
+
+
 def _webhooks(document: Document) -> None:
     for name, item in mapping(mapping(document.data).get("webhooks")).items():
         webhook = mapping(item)
@@ -308,6 +335,8 @@ _RULES: tuple[Callable[[Document], None], ...] = (
     _unique_targets,
     _shadows,
     _detector_signals,
+    _signals_of_neighbours,
+    _neighbour_names,
     _webhooks,
     _followed_files,
     _leases,

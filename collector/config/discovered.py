@@ -11,6 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from collector.config.models import Config, TargetConfig, TierConfig
 from collector.discovery.found import Found
+from collector.sources.scrape import metrics_url
 from collector.values import host_port
 
 _FIELD: Final = re.compile(r"\{(host|port|id|label:[^{}]{1,128})\}")
@@ -36,13 +37,26 @@ def target_of(template: Mapping[str, JsonValue], found: Found) -> TargetConfig:
 
 
 def with_targets(config: Config, found: Mapping[str, Sequence[TargetConfig]]) -> Config:
-    """Return the configuration with discovered targets beside those of the file, which win."""
+    """Return the configuration with discovered targets beside those of the file, which win.
+
+    A server that is there already, under whatever id, would count twice and is left out.
+    """
     tiers: dict[str, TierConfig] = {}
     for name, tier in config.tiers.items():
         taken = {target.id for target in tier.targets} | set(tier.neighbours)
-        more = tuple(it for it in found.get(name, ()) if it.id not in taken)
-        tiers[name] = tier.model_copy(update={"targets": (*tier.targets, *more)}) if more else tier
+        addresses = {_address(target) for target in tier.targets}
+        more = []
+        for one in found.get(name, ()):
+            if one.id not in taken and _address(one) not in addresses:
+                addresses.add(_address(one))
+                more.append(one)
+        targets = (*tier.targets, *more)
+        tiers[name] = tier.model_copy(update={"targets": targets}) if more else tier
     return config.model_copy(update={"tiers": tiers})
+
+
+def _address(target: TargetConfig) -> str:
+    return metrics_url(str(target.url).rstrip("/"))
 
 
 def _filled(value: JsonValue, found: Found) -> JsonValue:

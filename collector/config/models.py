@@ -160,6 +160,13 @@ class TierConfig(BaseModel):
         max_length=64,
         description="Values of the dimension that splits request signals; all others are `other`.",
     )
+    vocabulary_tokens: int = Field(
+        default=128_000,
+        ge=2,
+        le=10_000_000,
+        description="Tokens that its model knows (`vocab_size`): sharpens the entropy that is "
+        "estimated from the listed candidates; no engine tells it.",
+    )
     detectors: tuple[DetectorConfig, ...] = Field(
         default_factory=default_detectors,
         description="What is judged; a list replaces the default set.",

@@ -41,7 +41,7 @@ class FileSdConfig(BaseModel):
 class _Group(BaseModel):
     """One entry of a file. Members that Prometheus does not know either are refused by it too."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
     targets: tuple[str, ...]
     labels: dict[str, str] = Field(default_factory=dict)

@@ -149,12 +149,12 @@ class Kubernetes:
             raise DiscoveryError(msg) from error
 
     def _of_slice(self, found: shapes.Slice) -> Iterator[Found]:
+        serving = [it for it in found.endpoints if it.addresses and not it.conditions.terminating]
+        if not serving:
+            return  # of a service scaled to nothing the slice has no ports either
         ports = {port.name or "": port.port for port in found.ports if port.port is not None}
         port = self._port(ports, f"endpoint slice {found.metadata.name}")
-        for endpoint in found.endpoints:
-            conditions = endpoint.conditions
-            if not endpoint.addresses or conditions.terminating:
-                continue
+        for endpoint in serving:
             pod = endpoint.target.name if endpoint.target else ""
             labels = {"pod": pod, "node": endpoint.node, "zone": endpoint.zone}
             yield target(
@@ -162,7 +162,7 @@ class Kubernetes:
                 {key: value for key, value in labels.items() if value},
                 id_=pod,
                 scheme=self._config.scheme,
-                ready=conditions.ready is not False,
+                ready=endpoint.conditions.ready is not False,
             )
 
     def _of_pod(self, pod: shapes.Pod) -> Iterator[Found]:

@@ -2,7 +2,8 @@
 
 A target that is gone from the list stays until `vanish_after_seconds` have passed, so that a
 registry that blinks, or a rolling update, does not throw away counters, breakers and history. A
-discovery that fails removes nobody. The number of targets is bounded; what is refused is counted.
+discovery that fails removes nobody. One whose address another target has now is gone at once: what
+answers there is not the old one. The number of targets is bounded; what is refused is counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ MOST_TARGETS: Final = 1024
 
 @dataclass(slots=True)
 class Roster:
-    """The targets of one tier that were found by one discovery."""
+    """The targets of one tier that were found by one discovery.
+
+    `refused` counts those of the newest list that there was no room for.
+    """
 
     vanish_after_seconds: float
     most: int = MOST_TARGETS
@@ -40,16 +44,19 @@ class Roster:
 
         Of several entries with one id the last counts. A change of labels alone is none.
         """
-        before = self.targets
-        for one in found:
-            known = self._seen.get(one.id)
-            if known is None and not one.ready:
+        before, listed = self.targets, {one.id: one for one in found}
+        addresses = {one.url for one in listed.values() if one.ready}
+        for id_, (known, seen) in list(self._seen.items()):
+            vanished = moment - seen > self.vanish_after_seconds or known.url in addresses
+            if vanished and id_ not in listed:
+                del self._seen[id_]
+        self.refused = 0
+        for one in listed.values():
+            known_before = one.id in self._seen
+            if not known_before and not one.ready:
                 continue
-            if known is None and len(self._seen) >= self.most:
+            if not known_before and len(self._seen) >= self.most:
                 self.refused += 1
                 continue
-            self._seen[one.id] = (replace(one, ready=True), moment)
-        for id_, (_, seen) in list(self._seen.items()):
-            if moment - seen > self.vanish_after_seconds:
-                del self._seen[id_]
+            self._seen[one.id] = (one if one.ready else replace(one, ready=True), moment)
         return self.targets != before

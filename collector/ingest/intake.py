@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from collector.ingest import passing
 from collector.ingest.bodies import open_body
 from collector.ingest.decode import decode
-from collector.ingest.passing import Lent
+from collector.ingest.passing import Lender, Lent
 from collector.ingest.records import MEBIBYTE, Decoded, Defaults, Limits, TierNames
 
 _FIRST_GUESS_SECONDS = 0.5  # of one batch, before any was measured
@@ -117,6 +117,7 @@ class Intake:
         self._most_bytes = most_waiting_bytes
         self._make_pool = make_pool
         self._pool = make_pool(workers)
+        self._lender = Lender(kept=workers + 1)
         self._bodies = 0
         self._bytes = 0
         self._batch_seconds = _FIRST_GUESS_SECONDS
@@ -131,15 +132,15 @@ class Intake:
 
         It is tried whether they can read what is lent to them; before that bodies go by the pipe.
         """
-        probe = passing.probe()
+        probe = self._lender.lend(passing.PROBE)
         if probe is None:
             await asyncio.wrap_future(self._pool.submit(os.getpid))
             return
         try:
-            how = self._pool.submit(passing.readable, probe.path, probe.size)
-            self.lends = await asyncio.wrap_future(how) == "lent"
+            found = self._pool.submit(passing.readable, probe.path, probe.size)
+            self.lends = await asyncio.wrap_future(found)
         finally:
-            probe.close()
+            self._lender.take_back(probe)
 
     async def submit(
         self,
@@ -176,11 +177,12 @@ class Intake:
     async def close(self) -> None:
         """Drop what waits, let what runs finish, and end the workers."""
         await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
+        self._lender.close()
 
     def _send(self, work: Work, body: bytes, encoding: str, defaults: Defaults) -> Future[Decoded]:
         """Send a body to a worker: a large one is lent to it, others go by the pipe."""
         fits = passing.SMALLEST_BYTES <= len(body) <= passing.LARGEST_BYTES
-        lent = passing.lend(body) if self.lends and fits else None
+        lent = self._lender.lend(body) if self.lends and fits else None
         rest = (work, encoding, defaults, self.limits)
         try:
             if lent is None:
@@ -190,7 +192,7 @@ class Intake:
                 future = self._pool.submit(passing.work_on_lent, place, *rest)
         except BaseException:
             if lent is not None:
-                lent.close()
+                self._lender.take_back(lent)
             raise
         self._admit(future, len(body), lent)
         return future
@@ -203,7 +205,7 @@ class Intake:
 
         def leave(_: Future[Decoded]) -> None:
             if lent is not None:
-                lent.close()
+                self._lender.take_back(lent)
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._leave, size)
 

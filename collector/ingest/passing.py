@@ -1,8 +1,8 @@
 """Passes large bodies to workers through memory of the kernel instead of a pipe.
 
-A pipe takes 64 kB at a time: 2.8 MB cost 3.6 ms on both sides together, this costs 1.1 ms
-(docs/adr/0003). The memory has no name, so nothing of it can be left behind: it is gone with its
-last descriptor, however a process ends.
+A pipe takes 64 kB at a time; what this saves is in docs/adr/0003. The memory has no name and no
+file system, so nothing of it is left behind and no limit of /dev/shm holds: it is gone with its last
+descriptor, however a process ends.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from collector.ingest.records import MEBIBYTE, Decoded, Defaults, Limits
 
 SMALLEST_BYTES: Final = 262_144  # under it a pipe is as good
 LARGEST_BYTES: Final = 8 * MEBIBYTE  # what the loop copies at once, under 4 ms
-_PROBE: Final = b"fusewire"
+PROBE: Final = b"fusewire"
 
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """A body in memory that a process of the same user can open by `path`, until it is closed."""
+    """A body in memory that a process of the same user can open by `path`."""
 
     descriptor: int
     size: int
@@ -30,25 +30,44 @@ class Lent:
     def path(self) -> str:
         return f"/proc/{os.getpid()}/fd/{self.descriptor}"
 
+
+class Lender:
+    """Lends bodies to workers.
+
+    What is given back is written over by the next body: fresh memory costs as much as the copy.
+    """
+
+    def __init__(self, *, kept: int) -> None:
+        """Keep at most `kept` pieces of memory, of at most `LARGEST_BYTES`, for the next bodies."""
+        self._kept = kept
+        self._free: list[int] = []
+
+    def lend(self, body: bytes) -> Lent | None:
+        """Put a body where a worker can read it; None where the system has no room for it."""
+        try:
+            descriptor = self._free.pop() if self._free else os.memfd_create("fusewire-body")
+        except (AttributeError, OSError):  # not Linux, or no descriptor left
+            return None
+        try:
+            written = os.pwrite(descriptor, body, 0)
+        except OSError:
+            written = -1
+        if written != len(body):
+            os.close(descriptor)
+            return None
+        return Lent(descriptor, len(body))
+
+    def take_back(self, lent: Lent) -> None:
+        """Nobody reads a body any more."""
+        if len(self._free) < self._kept:
+            self._free.append(lent.descriptor)
+        else:
+            os.close(lent.descriptor)
+
     def close(self) -> None:
-        os.close(self.descriptor)
-
-
-def lend(body: bytes) -> Lent | None:
-    """Put a body where a worker can read it; None where the system has no room for it."""
-    try:
-        descriptor = os.memfd_create("fusewire-body")
-    except (AttributeError, OSError):  # not Linux, or no descriptor left
-        return None
-    lent = Lent(descriptor, len(body))
-    try:
-        written = os.write(descriptor, body)
-    except OSError:
-        written = -1
-    if written != len(body):
-        lent.close()
-        return None
-    return lent
+        """Let go of what is kept."""
+        while self._free:
+            os.close(self._free.pop())
 
 
 def read(path: str, size: int) -> bytes:
@@ -79,14 +98,9 @@ def work_on_lent(
     return work(read(*lent), encoding, defaults, limits)
 
 
-def readable(path: str, size: int) -> Literal["lent", "piped"]:
-    """Say how bodies can come to this process; runs in a worker."""
+def readable(path: str, size: int) -> bool:
+    """Say whether bodies can be lent to this process; runs in a worker."""
     try:
-        return "lent" if read(path, size) == _PROBE else "piped"
+        return read(path, size) == PROBE
     except OSError:  # /proc is hidden from us, or another user's
-        return "piped"
-
-
-def probe() -> Lent | None:
-    """Return a small body for `readable`."""
-    return lend(_PROBE)
+        return False

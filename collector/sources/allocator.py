@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -140,7 +141,7 @@ class AllocatorSource:
         for path in _files(self._settings.directory):
             if path.suffix == ".sock":
                 found.append((path.stem, f"unix://{path}"))
-            elif path.suffix == ".port":
+            elif path.suffix == ".port" and path.is_file():  # to open a pipe would take for ever
                 found.append((path.stem, f"http://{_first_line(path)}"))
         return sorted(found)
 
@@ -226,11 +227,16 @@ def _nobody_there(error: BaseException | None) -> bool:
 
 
 def _first_line(path: Path) -> str:
-    """Return the host and port that a process wrote down; something unusable if it is gone."""
+    """Return the host and port that a process wrote down; something unusable if it is gone.
+
+    Nobody is asked who is not on this machine, whatever somebody wrote into the folder.
+    """
     try:
         with path.open(encoding="ascii", errors="replace") as file:
             host, _, port = file.readline(100).strip().rpartition(":")
-    except FileNotFoundError:
+        if not ip_address(host).is_loopback or not port.isdecimal():
+            return "127.0.0.1:0"
+    except (FileNotFoundError, ValueError):
         return "127.0.0.1:0"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

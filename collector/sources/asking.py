@@ -14,6 +14,7 @@ import msgspec
 from collector.sources.fetch import FetchError
 
 MAX_BYTES: Final = 4_194_304  # a vLLM with developer routes tells 18 kB of itself
+LARGE_BYTES: Final = 98_304  # about 1 ms of decoding
 _METRICS_PATHS: Final = ("/prometheus/metrics", "/metrics")
 _OK: Final = range(200, 300)
 _SERVER_TROUBLE: Final = 500
@@ -96,7 +97,11 @@ class Asking:
                 return Answer(status, problem=problem)
             chunks.append(chunk)
         try:
-            return Answer(status, msgspec.json.decode(b"".join(chunks)))
+            if size > LARGE_BYTES:
+                body = await asyncio.to_thread(msgspec.json.decode, b"".join(chunks))
+            else:
+                body = msgspec.json.decode(b"".join(chunks))
+            return Answer(status, body)
         except (msgspec.DecodeError, RecursionError, ValueError):
             return Answer(status, problem="answered something that is not JSON")
 

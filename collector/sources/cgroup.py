@@ -64,8 +64,8 @@ class CgroupConfig(BaseModel):
 
     def build(self, place: Place, tools: Tools) -> Source:
         """Return the source; nothing is opened."""
-        look = _Group(self).look
-        return LookSource(Eye(self.kind, OFFERS, in_thread(look)), place, tools)
+        look = in_thread(_Group(self).look, self.kind, tools)
+        return LookSource(Eye(self.kind, OFFERS, look), place, tools)
 
 
 class _Group:

@@ -20,6 +20,7 @@ from collector.sources.wire import Wire, next_event, send_request
 
 MOST_CONNECTIONS: Final = 2000
 IDLE_SECONDS: Final = 90.0  # over most scrape intervals; servers that close sooner are noticed
+SURE_SECONDS: Final = 1.0  # unused for longer, a server may be closing it: uvicorn does after 5 s
 _EYEBALLS_SECONDS: Final = 0.25
 _PORTS: Final = {b"http": 80, b"https": 443}
 
@@ -52,6 +53,7 @@ class KeptConnections(httpx2.AsyncBaseTransport):
         self._room = asyncio.Semaphore(most)
         self._idle: OrderedDict[Wire, Address] = OrderedDict()  # the longest unused first
         self._of: dict[Address, list[Wire]] = {}
+        self._closed = False
 
     @property
     def idle(self) -> int:
@@ -78,17 +80,19 @@ class KeptConnections(httpx2.AsyncBaseTransport):
             raise
 
     async def aclose(self) -> None:
-        """Close what is kept."""
+        """Close what is kept, and from now on whatever is done with."""
+        self._closed = True
         for wire in list(self._idle):
             self._drop(wire)
 
     async def _answer(self, request: httpx2.Request, address: Address) -> httpx2.Response:
-        wire = self._kept(address)
+        again = request.method == "GET"  # else the server may have acted on it before it closed
+        wire = self._kept(address) if again or self._sure(address) else None
         if wire is not None:
             try:
                 return await self._exchange(wire, request, address)
             except (httpx2.ReadError, httpx2.RemoteProtocolError):
-                if request.method != "GET":  # the server may have acted on it before it closed
+                if not again:
                     raise
         return await self._exchange(await self._connect(address, request), request, address)
 
@@ -130,6 +134,12 @@ class KeptConnections(httpx2.AsyncBaseTransport):
                 )
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(str(error)) from error
+        except ssl.SSLCertVerificationError as error:
+            msg = f"its certificate is refused: {error.verify_message}"
+            raise httpx2.ConnectError(msg) from error
+        except ssl.SSLError as error:
+            msg = f"no TLS with it: {error.reason or error}; is http:// meant?"
+            raise httpx2.ConnectError(msg) from error
         except OSError as error:
             raise httpx2.ConnectError(str(error)) from error
         return wire
@@ -138,6 +148,11 @@ class KeptConnections(httpx2.AsyncBaseTransport):
         if self._trusted is None:
             self._trusted = httpx2.create_ssl_context(trust_env=False)
         return self._trusted
+
+    def _sure(self, address: Address) -> bool:
+        """Whether the newest kept connection was in use just now."""
+        wires = self._of.get(address, [])
+        return bool(wires) and self._monotonic() - wires[-1].idle_since <= SURE_SECONDS
 
     def _kept(self, address: Address) -> Wire | None:
         """Return a connection to `address` that can be used again, if there is one."""
@@ -157,7 +172,7 @@ class KeptConnections(httpx2.AsyncBaseTransport):
         """Take back a connection after its answer, whole or not."""
         self._room.release()
         whole = talk.our_state is h11.DONE and talk.their_state is h11.DONE
-        if not (whole and wire.fit) or talk.trailing_data[0]:
+        if self._closed or not (whole and wire.fit) or talk.trailing_data[0]:
             wire.close()
             return
         wire.asked = False

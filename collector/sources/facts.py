@@ -7,6 +7,7 @@ every ten minutes. Nothing that is asked makes the engine work (TGI's `/health` 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -67,16 +68,16 @@ class FactsSource:
         self._missing: set[str] = set()
         self._refused = ""
         self._problem = ""
-        self._restarted = False
+        self._anew = False  # what was asked is not what answers now
         self._down = False
         self._identity = Identity()  # what the page says
         self._outcomes: Counter[str] = Counter()
 
     def notice(self, reading: Reading) -> None:
         """Look at a scrape of the target's page for a reason to ask again."""
-        self._restarted |= reading.restarted
         returned = reading.up and self._down
         another = reading.up and another_server(self._identity, reading.identity)
+        self._anew |= reading.restarted or another
         if reading.restarted or returned or another:
             self._due, self._failures, self._next_at = True, 0, 0.0
             self._missing.clear()
@@ -88,10 +89,8 @@ class FactsSource:
         """Ask what is due, and say what is known; trouble is in the reading."""
         started = self._tools.monotonic()
         noticed: tuple[Noticed, ...] = ()
-        if self._restarted:
-            noticed, self._restarted = (Noticed("restart"),), False
         if self._config.enabled and self._due_at(started):
-            noticed += await self._ask()
+            noticed = await self._ask()
         return self._reading(started, noticed)
 
     def stats(self) -> ScrapeStats:
@@ -139,23 +138,28 @@ class FactsSource:
         moment = self._tools.monotonic()
         self._due = False
         silent = last.status == 0 and bool(last.problem)
-        if usable or (not silent and (self._missing or self._refused)):
+        told = usable or (not silent and (self._missing or self._refused))
+        self._outcomes["read" if told else "failed"] += 1
+        if not told:
+            self._problem = last.problem or "answered nothing that can be used"
+        if told and not silent:
             self._failures = 0
             self._next_at = moment + self._config.refresh
-            self._outcomes["read"] += 1
             return
-        self._problem = last.problem or "answered nothing that can be used"
         wait = self._config.interval * 2 ** min(self._failures, _MOST_DOUBLINGS)
         self._failures += 1
         self._next_at = moment + min(wait, self._config.refresh)
-        self._outcomes["failed"] += 1
 
     def _take_over(self, found: Facts) -> tuple[Noticed, ...]:
         known = self.facts
         if found.engine and known.engine and found.engine != known.engine:
             self.facts = found  # another server at the same address: nothing of the old one holds
+            self._anew = False
             return (Noticed("engine", known.engine, found.engine), *changes(Facts(), found))
         self.facts = found.filled_from(known)
+        if self._anew:  # a limit holds until a restart
+            self.facts = replace(self.facts, **{it: getattr(found, it) for it in OFFERED})
+        self._anew = False
         return changes(known, self.facts)
 
     def _reading(self, started: float, noticed: tuple[Noticed, ...]) -> Reading:

@@ -173,7 +173,7 @@ async def fetch(
 async def _check(response: httpx2.Response) -> None:
     status = response.status_code
     if response.is_redirect:
-        place = response.headers.get("location", "")[:200]
+        place = response.headers.get("location", "").partition("?")[0][:200]  # may hold a ticket
         text = f"answered {status}, a redirect to {place!r}; redirects are not followed, set url"
         raise FetchError(Outcome.REDIRECT, text)
     if status != httpx2.codes.OK:

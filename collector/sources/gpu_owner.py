@@ -7,14 +7,14 @@ of another namespace proves nothing, however familiar its number, so it is `unkn
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
+from collector.sources.bounded_patterns import BoundedPattern, compile_bounded
 from collector.sources.gpu_proc import (
     ancestry,
     command_line,
@@ -23,7 +23,6 @@ from collector.sources.gpu_proc import (
     listeners,
     process_facts,
 )
-from collector.values import refuse
 from detectors.records import Attribution, Finding, GpuProcess
 
 SIGNAL: Final = "gpu_process_memory_bytes"
@@ -42,20 +41,9 @@ class OwnProcesses(BaseModel):
 
     pid_file: Path | None = Field(default=None, description="File that holds the server's pid.")
     pids: tuple[int, ...] = Field(default=(), max_length=256, description="Pids of the server.")
-    command: str | None = Field(
-        default=None,
-        max_length=256,
-        description="Regular expression found in the command line of the server.",
+    command: BoundedPattern | None = Field(
+        default=None, description="Pattern found in the command line of the server."
     )
-
-    @field_validator("command")
-    @classmethod
-    def _compiles(cls, value: str | None) -> str | None:
-        try:
-            re.compile(value or "")
-        except re.error as error:
-            refuse("a regular expression", f"it cannot be read: {error}")
-        return value
 
     @property
     def named(self) -> bool:
@@ -90,7 +78,7 @@ class Owners:
         self._settings = settings
         self._port = port
         self._proc = proc
-        self._pattern = re.compile(settings.command) if settings.command else None
+        self._pattern = compile_bounded(settings.command) if settings.command else None
         self._listening: dict[int, int] = {}  # pid to when it started
         self._denied = 0
         self._heard = False

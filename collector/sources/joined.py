@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from collector.sources.changes import another_server
 from collector.sources.protocols import ScrapeStats, Source
-from detectors.records import Absence, Identity, Noticed, Reading
+from detectors.records import Absence, Finding, Identity, Noticed, Reading
 
 LIMITS: Final = frozenset({"request_slots", "kv_cache_capacity_tokens", "batch_token_budget"})
 _OWN: Final = frozenset({"up", "scrape_seconds"})
@@ -25,7 +26,7 @@ class MainSource(Source, Protocol):
     """The source whose scrapes are the evaluations of a target."""
 
     def learn(self, limits: Mapping[str, float]) -> None:
-        """Take limits that another source of the target found."""
+        """Take the limits that other sources of the target know now, none if there are none."""
         ...
 
 
@@ -51,6 +52,7 @@ class JoinedSource:
         self.companions = tuple(companions)
         self._main = main
         self._monotonic = monotonic
+        self._limits: Mapping[str, float] = {}
         self._newest: dict[int, Reading] = {}  # by the companion's place
         self._unsaid: dict[int, tuple[Noticed, ...]] = {}  # changes that no scrape has carried yet
 
@@ -69,8 +71,9 @@ class JoinedSource:
         self._unsaid[place] = (*self._unsaid.get(place, ()), *reading.noticed)[-MOST_UNSAID:]
         told = [kept.values.items() for _, kept in sorted(self._newest.items(), reverse=True)]
         limits = {it: value for values in told for it, value in values if it in LIMITS}
-        if limits:
-            self._main.learn(limits)  # of several the first in the configuration counts
+        if limits != self._limits:  # of several the first in the configuration counts
+            self._limits = limits
+            self._main.learn(limits)
 
     def stats(self) -> ScrapeStats:
         return self._main.stats()
@@ -89,7 +92,7 @@ class JoinedSource:
             if age > STALE_INTERVALS * self.companions[place].interval_seconds:
                 whole.miss(reading)
             else:
-                whole.add(reading, age + main.age_seconds)
+                whole.add(reading, age)
         return whole.reading()
 
 
@@ -103,22 +106,17 @@ class _Whole:
         self._ages = dict(main.ages)
         self._findings, self._processes = list(main.findings), list(main.processes)
         self._identity = main.identity
-        self.noticed = list(main.noticed)
+        self.noticed = [*main.noticed, *([Noticed("restart")] if main.restarted else ())]
 
     def add(self, reading: Reading, age: float) -> None:
         """Add what `reading`, `age` seconds old, knows beyond what is known."""
-        self._findings += reading.findings
+        self._findings += (*reading.findings, *_trouble(reading))
         self._processes += reading.processes
-        if reading.source == FACTS:  # what the server says of itself is exact, a page's a guess
-            told = reading.identity
-            self._identity = Identity(
-                told.engine or self._identity.engine,
-                told.version or self._identity.version,
-                told.model or self._identity.model,
-            )
+        if reading.source == FACTS:
+            self._identify(reading.identity)
         for signal in self._new(reading):
             if signal in reading.absent:
-                self._absent[signal] = reading.absent[signal]
+                self._excuse(signal, reading.absent[signal])
                 continue
             self._absent.pop(signal, None)
             self._ages[signal] = age
@@ -128,6 +126,23 @@ class _Whole:
             self._values[signal] = reading.values[signal]
             if signal in reading.parts:
                 self._parts[signal] = reading.parts[signal]
+
+    def _identify(self, told: Identity) -> None:
+        """Take what the server says of itself: that is exact, a page's version is a span.
+
+        A page of another engine or version is of a server that has not been asked yet.
+        """
+        page = self._identity
+        if another_server(replace(page, model=""), told):
+            return
+        self._identity = Identity(
+            told.engine or page.engine, told.version or page.version, told.model or page.model
+        )
+
+    def _excuse(self, signal: str, why: Absence) -> None:
+        """Say why a signal has no value; that a source does not know it is the weakest reason."""
+        if why is not Absence.NO_FAMILY or signal not in self._absent:
+            self._absent[signal] = why
 
     def miss(self, reading: Reading) -> None:
         """Say of what `reading` told that nobody has told it lately."""
@@ -150,3 +165,15 @@ class _Whole:
             processes=tuple(self._processes),
             identity=self._identity,
         )
+
+
+def _trouble(reading: Reading) -> tuple[Finding, ...]:
+    """Return the finding that a companion could not be read, with its reason.
+
+    None about what every target is asked, wanted or not: many pages have no server behind them.
+    """
+    if reading.up or reading.source == FACTS:
+        return ()
+    signal = min(reading.known - _OWN, default="up")
+    text = f"its source {reading.source!r} cannot be read: {reading.problem}"
+    return (Finding("source_failed", signal, text),)

@@ -198,9 +198,7 @@ class SeriesCache:
         return self._waited <= self.wait
 
 
-def series_of(
-    place: tuple[str, Role], block: bytes | None, written: bytes = b""
-) -> Series | None:
+def series_of(place: tuple[str, Role], block: bytes | None, written: bytes = b"") -> Series | None:
     """Return the series of a label block, None if the block cannot be read."""
     family, role = place
     labels = _labels(block[1:-1]) if block else {}

@@ -66,7 +66,7 @@ class LogConfig(BaseModel):
         """Return the source; nothing is opened."""
         log = _Log(self, tools)
         offers = frozenset({"log_events_total"})
-        look = in_thread(log.look)
+        look = in_thread(log.look, self.kind, tools)
         return LookSource(Eye(self.kind, offers, look, log.notice, log.close), place, tools)
 
 

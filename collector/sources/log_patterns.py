@@ -224,6 +224,7 @@ LAUNCHER_FACT: Final = re.compile(
 # lines that carry what users wrote: nothing in them is an event of the server
 USER_TEXT: Final = re.compile(
     rb"Received request |Generated response |prompt: ['\"]|prompt_token_ids|server\.rs:\d+: Input: "
+    rb"|\b(?:Generate|Embedding)ReqInput\("
 )
 
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from collector.sources.log_amounts import TorchOom, torch_oom
@@ -32,6 +33,7 @@ _SLOW_SECONDS: Final = 0.1  # of one pattern on one line; a sane one takes micro
 _PATIENCE_SECONDS: Final = 0.5  # of all of them in one read
 _ANSI: Final = re.compile(rb"\x1b\[[0-9;]{0,16}[A-Za-z]")
 _LAUNCHER_BYTES: Final = 16_384  # of TGI's argument record, kept until it is whole
+_MOST_FACTS: Final = 64  # of one kind on one line; a server states one, or one an engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,8 @@ def scan(text: bytes) -> Hits:
             _note_oom(text, start, hits)
     hits.facts = facts(text)
     for needle in NEEDLES:
-        for _, line in _lines_with(text, needle):
-            for record in statistics(line):
+        for _, line in _server_lines(text, needle):
+            for record in islice(statistics(line), _MOST_FACTS):
                 hits.statistics[record.engine] = record
                 hits.records += 1
     return hits
@@ -79,14 +81,14 @@ def facts(text: bytes) -> list[Fact]:
     """Return what a server states of itself, in the order of its lines."""
     found: list[tuple[int, Fact]] = []
     for row in FACTS:
-        for start, line in _lines_with(text, row.needle):
-            for match in row.regex.finditer(line):
+        for start, line in _server_lines(text, row.needle):
+            for match in islice(row.regex.finditer(line), _MOST_FACTS):
                 engines = ENGINE.findall(line, 0, match.start())
                 engine = engines[-1].decode() if engines else ""
                 named = {name: _number(it) for name, it in match.groupdict().items() if it}
                 found.append((start + match.start(), Fact(engine, named)))
     for starting, row in PHASES:
-        for start, line in _lines_with(text, row.needle):
+        for start, line in _server_lines(text, row.needle):
             if row.regex.search(line):
                 found.append((start, Fact(starting=starting)))
     return [fact for _, fact in sorted(found, key=lambda it: it[0])]
@@ -107,7 +109,7 @@ class LauncherRecord:
         """Return the limits of the last record that ended in `text`; empty if none did."""
         text = self._open + text
         place = text.rfind(LAUNCHER_BEGINS)
-        if place < 0:
+        if place < 0 or USER_TEXT.search(text, text.rfind(b"\n", 0, place) + 1, place):
             self._open = b""
             return {}
         record = text[place : place + _LAUNCHER_BYTES]
@@ -203,6 +205,11 @@ def _lines_with(text: bytes, needle: bytes) -> Iterator[tuple[int, bytes]]:
         end = len(text) if end < 0 else end
         yield start, text[start:end]
         place = text.find(needle, end)
+
+
+def _server_lines(text: bytes, needle: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield lines with a needle, without those that repeat what users wrote."""
+    return (it for it in _lines_with(text, needle) if not USER_TEXT.search(it[1]))
 
 
 def _number(digits: bytes) -> float:

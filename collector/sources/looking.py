@@ -6,13 +6,15 @@ signal that it offers and has no value for are added here.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TypeAlias
 
+from collector.sources.fetch import Outcome
+from collector.sources.one_thread import OneThread, StuckError
 from collector.sources.protocols import Place, ScrapeStats, Tools
 from detectors.records import Absence, Finding, Noticed, Reading
 
@@ -46,11 +48,23 @@ class Seen:
 Look: TypeAlias = Callable[[Moment], Awaitable[Seen]]
 
 
-def in_thread(look: Callable[[Moment], Seen]) -> Look:
-    """Return a look that is taken in a thread: files and processes can keep one waiting."""
+def in_thread(look: Callable[[Moment], Seen], kind: str, tools: Tools) -> Look:
+    """Return a look that is taken in a thread of its own, and waited for within bounds.
+
+    A file can keep its reader for ever, as on a mount whose server is gone; the threads that all
+    share would be used up by a few of those.
+    """
+    thread = OneThread(kind, monotonic=tools.monotonic)
 
     async def taken(moment: Moment) -> Seen:
-        return await asyncio.to_thread(look, moment)
+        try:
+            return await thread.run(partial(look, moment), timeout_seconds=tools.timeout_seconds)
+        except StuckError as error:
+            text = (
+                f"files have not been read for {error.seconds:.0f} s; look at the disk or mount "
+                "that they are on, and at the load of this machine"
+            )
+            return Seen(problem=text, outcome=Outcome.TIMEOUT)
 
     return taken
 

@@ -1,7 +1,8 @@
 """The health probe: now and then one token of a fixed prompt, to see that the engine still works.
 
 A page can look healthy while the engine behind it has stopped. Lowest priority: under load nothing
-is asked, and the reading says so.
+is asked, and the reading says so. A queue in front of an engine that makes no token is no load but
+the very doubt that the probe is for.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from detectors.records import Absence, Finding, Reading
 
 KIND: Final = "probe"
 PROMPT: Final = "One, two, three,"
+STILL_SECONDS: Final = 20.0  # a third of the time after which the stalled detector is sure
+_WORK: Final = ("generation_tokens_total", "prompt_tokens_total")
 
 
 class ProbeConfig(BaseModel):
@@ -67,17 +70,22 @@ class ProbeSource:
         asking = Asking(tools.client, server_base(place.url), place.headers, config.timeout)
         self._generator = Generator(asking, api=config.api, model=config.model)
         self._noticed: Reading | None = None
+        self._work: tuple[float | None, ...] = ()
+        self._worked_at = 0.0
         self._outcomes: Counter[str] = Counter()
 
     def notice(self, reading: Reading) -> None:
         """Take the newest scrape of the target's page, and whatever joined it."""
         self._noticed = reading
+        work = tuple(map(reading.values.get, _WORK))
+        if work != self._work or work[0] is None:
+            self._work, self._worked_at = work, reading.monotonic_seconds
         self._generator.engine = reading.identity.engine or self._generator.engine
 
     async def read(self) -> Reading:
         """Probe, unless the engine is busy; trouble is in the reading, never raised."""
         started = self._tools.monotonic()
-        reason = busy(self._noticed)
+        reason = "" if self._stands_still() else busy(self._noticed)
         probed = _Probed("busy", problem=reason) if reason else await self._probe()
         self._outcomes[probed.came] += 1
         return self._reading(probed, started)
@@ -87,6 +95,13 @@ class ProbeSource:
 
     async def close(self) -> None:
         """Hold nothing open: the client is shared."""
+
+    def _stands_still(self) -> bool:
+        """Say whether the page has told of no work for a while, as a hanging engine does."""
+        noticed = self._noticed
+        if noticed is None or not noticed.up:
+            return False
+        return noticed.monotonic_seconds - self._worked_at >= STILL_SECONDS
 
     async def _probe(self) -> _Probed:
         started = self._tools.monotonic()

@@ -54,8 +54,8 @@ class ProcessConfig(BaseModel):
 
     def build(self, place: Place, tools: Tools) -> Source:
         """Return the source; nothing is opened."""
-        look = _Process(self).look
-        return LookSource(Eye(self.kind, OFFERS, in_thread(look)), place, tools)
+        look = in_thread(_Process(self).look, self.kind, tools)
+        return LookSource(Eye(self.kind, OFFERS, look), place, tools)
 
 
 class _Process:

@@ -178,7 +178,8 @@ def quantile_of(growth: Growth, share: float) -> Quantile | None:
     elif upper == math.inf:
         value = lower
     else:
-        value = lower + (upper - lower) * (rank - below) / growth.counts[place]
+        inside = lower + (upper - lower) * (rank - below) / growth.counts[place]
+        value = min(inside, upper)  # rounding may step over
     if not math.isfinite(value):
         return None
     return Quantile(value, lower, upper, growth.total, growth.seconds)

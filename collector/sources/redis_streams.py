@@ -17,6 +17,8 @@ from collector.sources.waiting import Depth, missing
 DEFAULT_PORT: Final = 6379
 MAX_BULK_BYTES: Final = 65_536
 MAX_ITEMS: Final = 10_000
+MAX_BYTES: Final = 1_048_576  # of one connection; a thousand groups of a stream are that
+_ITEM_BYTES: Final = 64  # that an item of a reply costs at least, in memory and in time
 _MAX_DEPTH: Final = 8
 _NUMBERS_END: Final = 1 << 64
 _HINT: Final = "check the url, that Redis runs, and its user's rights (XLEN, LLEN, TYPE, XINFO)"
@@ -136,12 +138,13 @@ async def _connected(address: RedisAddress) -> AsyncIterator[_Wire]:
             await writer.wait_closed()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Wire:
     """One connection: a command goes out as an array of bulk strings, a reply is read."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    left_bytes: int = MAX_BYTES
 
     async def ask(self, *words: str) -> Reply:
         """Send one command and return its reply.
@@ -161,6 +164,7 @@ class _Wire:
 
     async def _reply(self, depth: int) -> Reply:
         line = await self.reader.readuntil(b"\r\n")
+        self._spend(len(line) + _ITEM_BYTES)
         sign, rest = line[:1], line[1:-2].decode("utf-8", "replace")
         if sign == b"+":
             return rest
@@ -186,5 +190,12 @@ class _Wire:
         if size > MAX_BULK_BYTES:
             msg = f"a string of {size:,} bytes in a reply, at most {MAX_BULK_BYTES:,} are read"
             raise ValueError(msg)
+        self._spend(size)
         data = await self.reader.readexactly(size + 2)
         return data[:-2].decode("utf-8", "replace")
+
+    def _spend(self, size: int) -> None:
+        self.left_bytes -= size
+        if self.left_bytes < 0:
+            msg = f"replies of over {MAX_BYTES:,} bytes"
+            raise ValueError(msg)

@@ -116,8 +116,8 @@ class ScrapeSource:
         self._cache = SeriesCache(pool=pools.of(self._families))
 
     def learn(self, limits: Mapping[str, float]) -> None:
-        """Take limits that the server told elsewhere (`/info`); the configured ones win."""
-        self._learned = {**self._learned, **limits}
+        """Take the limits that the server tells elsewhere (`/info`); the configured ones win."""
+        self._learned = limits
 
     async def close(self) -> None:
         """Let go of what only this source knows; the client is shared."""

@@ -14,6 +14,7 @@ from alerts.breaker.records import Delivery, DeliveryStatus, Key
 from collector.store.models import DeliveryRow
 
 _OPEN = (DeliveryStatus.PENDING, DeliveryStatus.CLAIMED)
+_ANY_OPEN = select(DeliveryRow.id).where(DeliveryRow.status.in_(_OPEN)).limit(1)
 # No retry and no claim lies so far ahead: what does was written before the clock was set back.
 FARTHEST: Final = timedelta(seconds=60)
 
@@ -56,6 +57,8 @@ def claim(
     A key of which something is in flight waits, and so does what is in `busy`. On PostgreSQL rows
     that another claimer has locked are skipped; on SQLite the write lock keeps claimers apart.
     """
+    if session.scalar(_ANY_OPEN) is None:  # mostly: the query below costs fifty times as much
+        return []
     order = (DeliveryRow.due_at, DeliveryRow.epoch, DeliveryRow.seq, DeliveryRow.id)
     farthest = now + max(FARTHEST, timedelta(seconds=hold_seconds))
     due = _due(now, farthest)

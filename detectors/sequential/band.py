@@ -14,13 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detectors import baseline
-from detectors.proportions import clopper_pearson
+from detectors import proportions
+from detectors.proportions import BAND_ALPHA, clopper_pearson
 from detectors.records import FloatArray, IntArray
 
-LEVELS: tuple[float, ...] = (*baseline.LEVELS, 1.0)
+LEVELS: tuple[float, ...] = (*proportions.LEVELS, 1.0)
 ATOM_SHARE = 0.05  # a bin that holds so much is told apart from what lies under it
-BAND_ALPHA = baseline.BAND_ALPHA
 LEAST_EFFECTIVE = 20_000  # requests / tau that a stratum needs to be a baseline of its own
 
 

@@ -89,6 +89,8 @@ def _inflation(
 ) -> tuple[int, float] | None:
     """Return filled blocks of `length` ticks and their variance inflation; None if too few."""
     many = len(totals) // length
+    if many < SMALLEST_BLOCKS:
+        return None
     sizes = totals[: many * length].reshape(many, length).sum(axis=1)
     sums = below[: many * length].reshape(many, length, -1).sum(axis=1)
     filled = sizes > 0

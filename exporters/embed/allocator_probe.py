@@ -265,7 +265,7 @@ class Probe:
             _prepare(folder)
         with contextlib.ExitStack() as undo:
             if isinstance(address, Path):
-                if _alive(address):
+                if address.exists() and _alive(address):
                     raise OSError(errno.EADDRINUSE, "another process answers there")
                 listener = undo.enter_context(socket.socket(socket.AF_UNIX))
                 hidden = address.with_name(f"{address.name}.new")  # until it listens

@@ -41,6 +41,13 @@ class Limits(NamedTuple):
     in_flight_requests: Optional[int] = None
 
 
+class _Straight(request.HTTPRedirectHandler):
+    """Follows no redirect: it would take the token elsewhere."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401  # whatever it is given
+        return None
+
+
 class LimitsReader:
     """Asks Fusewire what a tier takes, at most every `refresh_seconds`; blocks while it asks.
 
@@ -66,6 +73,8 @@ class LimitsReader:
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._refresh, self._keep, self._timeout = refresh_seconds, keep_seconds, timeout_seconds
         self._monotonic = monotonic
+        # past HTTP_PROXY: Fusewire is inside, and the proxy is none of those who may see this
+        self._open = request.build_opener(_Straight, request.ProxyHandler({})).open
         self._asked = self._told = -math.inf
         self.known = Limits()
 
@@ -82,7 +91,7 @@ class LimitsReader:
 
     def _ask(self) -> Limits:
         asked = request.Request(self._url, headers=self._headers)  # noqa: S310  # checked above
-        with request.urlopen(asked, timeout=self._timeout) as answer:  # noqa: S310
+        with self._open(asked, timeout=self._timeout) as answer:
             told = json.loads(answer.read(DOCUMENT_MOST))
         members = told if isinstance(told, dict) else {"admit_ratio": told}
         known = {it: members[it] for it in Limits._fields if members.get(it) is not None}

@@ -8,7 +8,7 @@ One file on prometheus-client alone, Python 3.9 or newer: copy it into the clien
     async for done in kit.amap(ask, documents):  # the same in asyncio: call, acall; stream, astream
 
 `ask` is any function. Of what it returns or raises, a status (`status_code`, `status`, `code`, also
-on `.response`) of 408, 429, 500, 502, 503, 504 or 529, a ConnectionError and a TimeoutError are
+on `.response`) of 408, 429, 500, 502, 503, 504 or 529, and a lost connection or a timeout are
 tried again: after Retry-After, with full jitter, within a budget of retries that is a share of the
 calls. A 429 holds back every caller of the kit. What is given up comes back as it came. The kit
 keeps nothing of what it carries and writes no logs.
@@ -33,6 +33,9 @@ from typing import Any, Callable, NamedTuple, Optional
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
+# how the names of errors end, in Python and in HTTP libraries, where a call got no answer
+LOST = ("ConnectionError", "NetworkError", "ProtocolError", "URLError")
+LATE = ("TimeoutError", "TimeoutException", "Timeout")
 TOO_MANY = 429
 SPREAD_SECONDS = 1.0  # callers that waited together do not go on together
 BUDGET_MOST = 100.0
@@ -111,7 +114,7 @@ def refusal_of(outcome: Outcome, now: float) -> Optional[Refusal]:
     met: object = outcome.error if outcome.error is not None else outcome.value
     status = status_of(met)
     if status is None:
-        lost = isinstance(met, (ConnectionError, TimeoutError, asyncio.TimeoutError))
+        lost = any(it.__name__.endswith((*LOST, *LATE)) for it in type(met).__mro__)
         return Refusal(0) if lost else None
     if status not in RETRIED:
         return None
@@ -246,12 +249,8 @@ class ClientKit:
         self.pace = pace or Pace(Retries(), self.metrics)
         self.metrics.bound.set(queue_bound)
         self._workers, self._bound, self._stream_bytes = workers, queue_bound, stream_bytes
-        self._in_flight, self._streams, self._sleep, self._errors = (
-            in_flight,
-            streams,
-            sleep,
-            errors,
-        )
+        self._in_flight, self._streams = in_flight, streams
+        self._sleep, self._errors = sleep, errors
         self._waiting, self._lock = 0, threading.Lock()
         self._flight = threading.BoundedSemaphore(in_flight)
         self._open = threading.BoundedSemaphore(streams)

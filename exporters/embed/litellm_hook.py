@@ -28,7 +28,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Callable, Optional, cast
+from typing import Any, Callable, Optional
 from urllib import error, parse, request
 
 from litellm.integrations.custom_logger import CustomLogger
@@ -38,16 +38,34 @@ QUEUE_MOST_BYTES = 64 * 1024 * 1024
 BATCH_MOST, BATCH_MOST_BYTES = 200, 4 * 1024 * 1024
 CHUNKS_MOST = 65_536  # of one stream; a longer one is sent without the rest
 CALLS_MOST = 10_000  # streams that are known to have been read as they passed
-TRIES = 5
-WAIT_SECONDS, WAIT_MOST_SECONDS = 1.0, 30.0
+TRIES, WAIT_SECONDS, WAIT_MOST_SECONDS = 5, 1.0, 30.0
 TIMEOUT_SECONDS = 10.0
-TOO_MANY = 429
-UNUSABLE = (400, 401, 403, 404, 413, 415, 422)  # sending the same again would not help
+ANSWER_MOST = 1_048_576  # bytes of Fusewire's answer
+# sending the same again would not help; a redirect is not followed: see `_Straight`
+UNUSABLE = (301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 413, 415, 422)
 _UNREADABLE = (OSError, HTTPException, ValueError)
+# what chunks and lines of other people's making may raise; a warning may be made an error
+_TROUBLE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    Warning,
+)
 _LOG = logging.getLogger("fusewire")
 _PARAMETERS = (
     "temperature", "max_tokens", "max_completion_tokens", "n", "logprobs", "top_logprobs", "echo",
 )  # fmt: skip
+# what is kept of an answer without its text: members, and those that are words of the engine
+_KEPT = (
+    "choices", "index", "message", "delta", "logprobs", "content", "logprob", "top_logprobs",
+    "token_logprobs", "text_offset", "token", "tokens", "top_tokens", "special", "prefill",
+    "details", "generated_tokens", "input_length", "output", "incomplete_details", "usage",
+    "prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "created", "created_at",
+)  # fmt: skip
+_WORDS = ("id", "object", "model", "system_fingerprint", "finish_reason", "status", "reason")
 
 Line = dict[str, Any]
 
@@ -119,14 +137,16 @@ class Outbox:
         self._ready = threading.Condition()
         self._process = 0
         self._broken = False
+        # past HTTP_PROXY: Fusewire is inside, and the proxy is none of those who may see this
+        self._open = request.build_opener(_Straight, request.ProxyHandler({})).open
 
-    def put(self, line: Line) -> None:
-        """Take a line if there is room, and see to it that it is sent."""
-        try:
-            data = json.dumps(line, separators=(",", ":"), default=str).encode()
-        except (ValueError, TypeError, RecursionError):
+    def put(self, line: Line, response: bytes = b"{}") -> None:
+        """Take a line, and its response as JSON, if there is room; see to it that it is sent."""
+        data = _encoded(line)
+        if not data or not response:
             self.counts["dropped"] += 1
             return
+        data = b'%s,"response":%s}' % (data[:-1], response)
         with self._ready:
             if len(self._lines) >= self._most or self._bytes + len(data) > QUEUE_MOST_BYTES:
                 self.counts["dropped"] += 1
@@ -158,9 +178,11 @@ class Outbox:
     def _deliver(self, batch: list[bytes]) -> None:
         """Send a batch, again after a while if need be; ids make a doubled one count once."""
         for attempt in range(TRIES):
-            status, after = self._post(b"\n".join(batch))
+            status, told = self._post(b"\n".join(batch))
             if status == 200:  # noqa: PLR2004  # HTTP
-                self.counts["sent"] += len(batch)
+                taken = int(min(told, len(batch)))
+                self.counts["sent"] += taken
+                self.counts["refused"] += len(batch) - taken
                 self._tell("", healed=True)
                 return
             if status in UNUSABLE:
@@ -169,19 +191,19 @@ class Outbox:
                 return
             self._tell(f"answered {status}" if status else "cannot be reached")
             backoff = min(WAIT_SECONDS * 2**attempt, WAIT_MOST_SECONDS)
-            self._sleep(after if after else backoff * random.uniform(0.5, 1.0))  # noqa: S311
+            self._sleep(told if told else backoff * random.uniform(0.5, 1.0))  # noqa: S311
         self.counts["lost"] += len(batch)
 
     def _post(self, body: bytes) -> tuple[int, float]:
-        """Return the status (0 if there was no answer) and the wait that was asked for."""
+        """Return the status, 0 if none, and the wait that was asked for; of 200 the lines taken."""
         headers = {"content-type": "application/x-ndjson"}
         if self._settings.token:
             headers["authorization"] = f"Bearer {self._settings.token}"
         url = f"{self._settings.url}/v1/ingest/generations"
         try:
             call = request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310
-            with request.urlopen(call, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
-                return int(answer.status), 0.0
+            with self._open(call, timeout=TIMEOUT_SECONDS) as answer:
+                return int(answer.status), _accepted(answer.read(ANSWER_MOST))
         except error.HTTPError as answer:
             answer.close()
             return answer.code, _seconds(answer.headers.get("retry-after", ""))
@@ -240,12 +262,14 @@ class FusewireHook(CustomLogger):  # type: ignore[misc]  # LiteLLM is not there 
         if not isinstance(response, dict):
             return
         asked = {**(payload.get("model_parameters") or {}), "messages": payload.get("messages")}
-        line = self._line(payload.get("model_group") or payload.get("model"), asked, response)
-        line["id"] = call or payload.get("id")
-        line["target"] = _server(payload.get("api_base"))
-        line["at"] = payload.get("startTime")
-        line["latency_seconds"] = payload.get("response_time")
-        self.outbox.put({key: value for key, value in line.items() if value is not None})
+        more = {
+            "id": call or payload.get("id"),
+            "target": _server(payload.get("api_base")),
+            "at": payload.get("startTime"),
+            "latency_seconds": payload.get("response_time"),
+        }
+        group = payload.get("model_group") or payload.get("model")
+        self._send(group, asked, self._piece(response), more)
 
     async def async_post_call_streaming_iterator_hook(
         self,
@@ -260,61 +284,100 @@ class FusewireHook(CustomLogger):  # type: ignore[misc]  # LiteLLM is not there 
             self._streamed[call] = None
             while len(self._streamed) > CALLS_MOST:
                 self._streamed.popitem(last=False)
-        chunks: list[Line] = []
+        chunks: list[bytes] = []  # encoded as they come: all at once would hold up the loop
         began, finished = time.time(), False  # noqa: TID251  # this file has no clock to be given
         try:
             async for chunk in response:
                 if wanted and len(chunks) < CHUNKS_MOST:
-                    chunks.append(_plain(chunk))
+                    chunks.append(self._piece(chunk) or b"{}")
                 yield chunk
             finished = True
         finally:
             if wanted and chunks:
-                line = self._line(request_data.get("model"), request_data, chunks)
-                line["id"] = call or None
-                line["at"] = began
-                if finished:
-                    line["latency_seconds"] = time.time() - began  # noqa: TID251
-                self.outbox.put({key: value for key, value in line.items() if value is not None})
+                seconds = time.time() - began if finished else None  # noqa: TID251
+                more = {"id": call or None, "at": began, "latency_seconds": seconds}
+                answer = b"[%s]" % b",".join(chunks)
+                self._send(request_data.get("model"), request_data, answer, more)
+
+    def _send(self, group: object, asked: Line, response: bytes, more: Line) -> None:
+        line = {**self._line(group, asked), **more}
+        self.outbox.put({key: it for key, it in line.items() if it is not None}, response)
+
+    def _piece(self, response: object) -> bytes:
+        """Return a response or a chunk as JSON, empty if it cannot be; without text if wanted."""
+        try:
+            dump = getattr(response, "model_dump", None)
+            plain = dump(exclude_none=True) if callable(dump) else response
+            kept = plain if self.settings.text else without_text(plain)
+            return _encoded(kept) if isinstance(plain, dict) else b"{}"
+        except _TROUBLE:
+            return b""
 
     def _chosen(self) -> bool:
         return self.settings.sample >= 1 or random.random() < self.settings.sample  # noqa: S311
 
-    def _line(self, group: object, asked: Line, response: object) -> Line:
+    def _line(self, group: object, asked: Line) -> Line:
         name = str(group or "")
         sent = {key: asked[key] for key in _PARAMETERS if asked.get(key) is not None}
         sent["model"] = name
         if self.settings.text:
             sent["messages"] = asked.get("messages")
-        else:
-            response = without_text(response)
         line: Line = {"tier": self.settings.tiers.get(name, name), "request": sent}
-        line["response"] = response
         if self.settings.sample < 1:
             line["sample_ratio"] = self.settings.sample
         return line
 
 
 def without_text(response: object) -> object:
-    """Return a response, or the chunks of a stream, without what was said; numbers stay."""
-    if isinstance(response, list):
-        return [without_text(it) for it in response]
+    """Return a response, or the chunks of a stream, without what was said.
+
+    Only numbers of known meaning and words of the engine stay; ids of tokens are text, too.
+    """
+    if isinstance(response, (list, tuple)):
+        return [without_text(it) for it in response if not isinstance(it, str)]
     if not isinstance(response, dict):
-        return response
-    dropped = ("content", "text", "token", "bytes", "reasoning_content", "tool_calls", "arguments")
+        return response if isinstance(response, (int, float)) else None
     kept: Line = {}
     for key, value in response.items():
-        of_logprobs = key == "content" and isinstance(value, list)  # a list of tokens
-        if of_logprobs or key not in dropped:
+        if isinstance(value, str):
+            kept.update({key: value} if key in _WORDS else {})
+        elif key == "top_logprobs" and isinstance(value, list):
+            kept[key] = [_nameless(it) for it in value]
+        elif key in _KEPT:
             kept[key] = without_text(value)
     return kept
 
 
-def _plain(chunk: object) -> Line:
-    """Return a chunk as a plain mapping; one that is none is empty."""
-    dump = getattr(chunk, "model_dump", None)
-    plain = dump(exclude_none=True) if callable(dump) else chunk
-    return cast("Line", plain) if isinstance(plain, dict) else {}
+def _nameless(candidates: object) -> object:
+    """Return the candidates of one position: completions have their texts for keys."""
+    if not isinstance(candidates, dict) or isinstance(candidates.get("token"), str):
+        return without_text(candidates)
+    numbers = [it for it in candidates.values() if isinstance(it, (int, float))]
+    return {str(place): number for place, number in enumerate(numbers)}
+
+
+def _encoded(value: object) -> bytes:
+    """Return a value as JSON, empty if it cannot be."""
+    try:
+        return json.dumps(value, separators=(",", ":"), default=str).encode()
+    except _TROUBLE:
+        return b""
+
+
+class _Straight(request.HTTPRedirectHandler):
+    """Follows no redirect: it would make a GET of what is sent, and take the token elsewhere."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401  # whatever it is given
+        return None
+
+
+def _accepted(body: bytes) -> float:
+    """Return how many lines Fusewire took, as its answer says; all of them if it does not."""
+    try:
+        accepted = json.loads(body)["accepted"]
+    except _TROUBLE:
+        return float("inf")
+    return accepted if isinstance(accepted, int) and accepted >= 0 else float("inf")
 
 
 def _server(api_base: object) -> Optional[str]:

@@ -1,5 +1,7 @@
 """Many engines in one process of its own: each has a port, and all serve one recorded page.
 
+Asked about themselves they tell a version and a model; what else is asked they do not know.
+
 Run as ``python -m tests.bench.fleet PAGE COUNT``; prints the ports as a JSON list, then serves
 until its standard input is closed.
 """
@@ -17,8 +19,16 @@ HEAD = (
 )
 
 
+TOLD = {
+    b"/version": b'{"version": "0.32.0"}',
+    b"/v1/models": b'{"object": "list", "data": [{"id": "tiny", "max_model_len": 512}]}',
+}
+JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+UNKNOWN = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+
+
 class Engine(asyncio.Protocol):
-    """Answers every request with the same bytes, as cheaply as Python can."""
+    """Answers every request for its metrics with the same bytes, as cheaply as Python can."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -32,9 +42,12 @@ class Engine(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._asked += data
         while b"\r\n\r\n" in self._asked:
-            _, self._asked = self._asked.split(b"\r\n\r\n", 1)
+            head, self._asked = self._asked.split(b"\r\n\r\n", 1)
+            path = head.split(b" ", 2)[1]
+            told = TOLD.get(path)
+            answer = self._answer if path == b"/metrics" else UNKNOWN
             if self._transport is not None:
-                self._transport.write(self._answer)
+                self._transport.write(answer if told is None else JSON % (len(told), told))
 
 
 async def serve(page: bytes, count: int) -> None:

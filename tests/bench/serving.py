@@ -33,6 +33,7 @@ class Looked:
     over_five: int
     computed_over_five: int
     reads_started: int
+    scrapes_started: int
     started_late_p99_seconds: float
     started_late_most_seconds: float
     collection_most_seconds: float
@@ -64,6 +65,7 @@ class Served:
             over_five=found["late"][edge],
             computed_over_five=found["computed"][edge],
             reads_started=found["reads_started"],
+            scrapes_started=found["scrapes_started"],
             started_late_p99_seconds=found["started_late_p99_seconds"],
             started_late_most_seconds=found["started_late_most_seconds"],
             collection_most_seconds=found["collection_most_seconds"],

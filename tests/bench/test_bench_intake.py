@@ -43,6 +43,7 @@ def chat_line(candidates: int) -> bytes:
     """Return a line of TOKENS tokens with `candidates` each, made of a recorded answer."""
     recorded = the("0.32.0-chat-logprobs-top20")
     response: dict[str, Any] = recorded.response
+    response["id"] = ""  # the line is sent again and again, and counts each time
     entries = response["choices"][0]["logprobs"]["content"]
     made = [
         {**entry, "top_logprobs": entry["top_logprobs"][:candidates]}

@@ -24,11 +24,12 @@ from unittest.mock import patch
 
 from collector import app, service
 from collector.config import Config
+from collector.sources.joined import JoinedSource
+from collector.sources.polling import poll as poll_unwatched
 
 PERIOD_SECONDS = 0.001
 REPORT_SECONDS = 1.0
 EDGES = (0.001, 0.002, 0.005, 0.010, 0.020, 0.050)
-poll_unwatched = service.poll
 
 
 class Starts:
@@ -36,19 +37,24 @@ class Starts:
 
     def __init__(self) -> None:
         self.late: array[float] = array("d")
+        self.scrapes = 0
 
-    async def sleep(self, seconds: float) -> None:
-        due = time.monotonic() + seconds
-        await asyncio.sleep(seconds)
-        self.late.append(time.monotonic() - due)
+    async def poll(self, source: Any, *args: Any, **kwargs: Any) -> None:
+        scrapes = isinstance(source, JoinedSource)  # others are its companions
 
-    async def poll(self, *args: Any, **kwargs: Any) -> None:
-        await poll_unwatched(*args, **{**kwargs, "sleep": self.sleep})
+        async def sleep(seconds: float) -> None:
+            due = time.monotonic() + seconds
+            await asyncio.sleep(seconds)
+            self.late.append(time.monotonic() - due)
+            self.scrapes += scrapes
+
+        await poll_unwatched(source, *args, **{**kwargs, "sleep": sleep})
 
     def told(self) -> dict[str, float]:
         late = sorted(self.late) or [0.0]
         return {
             "reads_started": len(self.late),
+            "scrapes_started": self.scrapes,
             "started_late_p99_seconds": late[int(len(late) * 0.99)],
             "started_late_most_seconds": late[-1],
         }
@@ -88,6 +94,7 @@ class Sampler:
         self._over_computed = dict.fromkeys(EDGES, 0)
         self._turns = 0
         del self._starts.late[:]
+        self._starts.scrapes = 0
         self._collections.most = 0.0
 
     def turn(self) -> None:

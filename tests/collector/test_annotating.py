@@ -126,6 +126,47 @@ async def test_a_change_while_nobody_looked_is_found_at_the_next_start(
     assert codes(action.with_findings(reading).findings) == [UNSEEN]
 
 
+def first_sight(version: str, target: str, at: datetime) -> Reading:
+    return noticing(Noticed("version", "", version, first=True), target=target, at=at)
+
+
+async def test_an_upgrade_by_replicas_with_new_names_is_a_change(
+    store: Store, clock: Clock
+) -> None:
+    action = await started(store, clock)
+    for target in ("pod-1", "pod-2"):
+        await action.take([], first_sight("0.31.0", target, clock.at))
+    await action.flush()
+    clock.pass_(86_400)
+
+    action = await started(store, clock)
+    rolled_out = first_sight("0.32.0", "pod-3", clock.at)
+    await action.take([], rolled_out)
+    await action.take([], first_sight("0.32.0", "pod-4", clock.at))
+    await action.flush()
+
+    again, newest, *_ = await rows(store)
+    assert (newest.before, newest.after, newest.first) == ("0.31.0", "0.32.0", False)
+    assert codes(action.with_findings(rolled_out).findings) == [UNSEEN]
+    assert again.first  # the same is told once
+
+
+async def test_a_tier_of_two_kinds_that_is_met_target_by_target_has_not_changed(
+    store: Store, clock: Clock
+) -> None:
+    action = await started(store, clock)
+    await action.take([], first_sight("0.31.0", "old", clock.at))
+    clock.pass_(60)
+    await action.take([], first_sight("0.32.0", "new", clock.at))
+    clock.pass_(86_400)
+    more = first_sight("0.31.0", "another-old", clock.at)
+    await action.take([], more)
+    await action.flush()
+
+    assert all(it.first for it in await rows(store))
+    assert action.with_findings(more).findings == ()
+
+
 async def test_a_change_that_no_shadow_tier_saw_is_a_finding_for_a_day(
     store: Store, clock: Clock
 ) -> None:

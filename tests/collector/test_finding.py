@@ -15,6 +15,7 @@ from collector.config import ConfigError, load
 from collector.finding import look
 from collector.reloading import rediscover, reload
 from collector.service import Service
+from collector.sources.other_pages import PageConfig
 from collector.wiring import Outside, make_service
 
 pytestmark = pytest.mark.anyio
@@ -82,7 +83,9 @@ async def test_a_target_that_is_found_is_read_and_has_a_breaker_until_it_vanishe
         "eu-1",
         "http://127.0.0.1:12",
     )
-    assert str(target.sources[0].url) == "http://127.0.0.1:9400/gpu"
+    (beside,) = target.sources
+    assert isinstance(beside, PageConfig)
+    assert str(beside.url) == "http://127.0.0.1:9400/gpu"
     assert [it.source.name for it in companions] == ["page:chat/b", "facts:chat/b"]
     assert gone == ({"fixed"}, {Key("chat"), Key("chat", "fixed")})
 
@@ -142,7 +145,52 @@ async def test_a_found_target_of_a_name_that_the_file_has_is_the_files(folder: P
         assert str(target.url) == "http://127.0.0.1:11"
 
 
-async def test_a_server_that_is_there_already_is_not_read_twice(folder: Path) -> None:
+async def test_targets_that_come_and_go_leave_nothing_behind(folder: Path) -> None:
+    async with a_service(folder) as service:
+        for port in (12, 13, 14):
+            (folder / "targets.yaml").write_text(f"- targets: [127.0.0.1:{port}]")
+            await look_once(service)
+
+        assert set(service.health.conditions) == {"file_sd:chat", "file_sd:chat:apply"}
+        assert "127.0.0.1:12" not in service.parts.page.render()[0].decode()
+
+
+async def test_a_found_target_is_made_once_and_anew_for_another_template(folder: Path) -> None:
+    file, config = folder / "targets.yaml", folder / "fusewire.yaml"
+    file.write_text("- targets: [127.0.0.1:12]")
+    async with a_service(folder) as service:
+        await look_once(service)
+        first = service.config.tiers["chat"].targets[1]
+        file.write_text("- targets: [127.0.0.1:12, 127.0.0.1:13]")
+        await look_once(service)
+        again = service.config.tiers["chat"].targets[1]
+        config.write_text(config.read_text().replace("engine: vllm", "engine: tgi"))
+        await reload(service, config, {})
+
+        assert again is first
+        assert service.config.tiers["chat"].targets[1].engine == "tgi"
+
+
+async def test_a_found_target_that_the_template_makes_none_of_is_logged_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = folder / "targets.yaml"
+    file.write_text("- targets: [127.0.0.1:12]\n  labels: {__scheme__: ftp}")
+    async with a_service(folder) as service:
+        for more in ("", "\n- targets: [127.0.0.1:13]"):
+            file.write_text(file.read_text() + more)
+            await look_once(service)
+
+        assert keys(service) == {"fixed", "127.0.0.1:13"}
+    assert [it.message for it in caplog.records].count(
+        "discovered target left out, correct 'template'"
+    ) == 1
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:11", "http://127.0.0.1:11/metrics"])
+async def test_a_server_that_is_there_already_is_not_read_twice(folder: Path, url: str) -> None:
+    config = folder / "fusewire.yaml"
+    config.write_text(config.read_text().replace("http://127.0.0.1:11", url))
     (folder / "targets.yaml").write_text("- targets: [127.0.0.1:11, 127.0.0.1:12]")
     async with a_service(folder) as service:
         await look_once(service)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from alerts.breaker.journal import JournalError
 from alerts.breaker.records import Key
 from collector.config import load
 from collector.parts import Reloaded
@@ -194,6 +195,43 @@ async def test_what_cannot_change_while_running_is_refused(
 
     assert not outcome.ok
     assert any(problem.startswith(f"{key}: it cannot change") for problem in outcome.problems)
+
+
+async def test_what_counts_at_the_new_address_of_a_target_is_no_rise_of_the_old(
+    running: Reloading,
+) -> None:
+    service = running.service
+
+    async def corrupted(count: float) -> Level:
+        reading = replace(a_reading({"corrupted_requests_total": count}), tier="code", target="c")
+        verdicts = await service.pipeline.take_reading(replace(reading, at=service.parts.now()))
+        return next(it.level for it in verdicts if it.detector == "corrupted")
+
+    before = await corrupted(0.0)
+    outcome = await running.change("http://127.0.0.1:13", "http://127.0.0.1:14")
+
+    assert outcome.ok, outcome.problems
+    assert before is Level.OK
+    assert await corrupted(5.0) is Level.WARNING  # they were there before the first scrape
+
+
+async def test_a_reload_that_the_breakers_cannot_take_changes_nothing(
+    running: Reloading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = running.service
+    before = (service.config, service.written, dict(service.readers), service.finding)
+
+    async def full(*_: object) -> None:
+        msg = "journal: the disk is full"
+        raise JournalError(msg)
+
+    monkeypatch.setattr(service.parts.controller, "update_tiers", full)
+    outcome = await running.change(
+        "targets: [{id: c,", "discovery: [{kind: file_sd, files: [x]}]\n    targets: [{id: d,"
+    )
+
+    assert outcome.problems == ("the breakers cannot take it: journal: the disk is full",)
+    assert (service.config, service.written, dict(service.readers), service.finding) == before
 
 
 async def test_a_tier_that_becomes_a_shadow_has_no_breaker_on_the_page(running: Reloading) -> None:

@@ -43,7 +43,20 @@ async def test_a_failed_scrape_takes_nothing_back(caplog: pytest.LogCaptureFixtu
 
     await taken(LogRemarks(), found, a_reading(problem="timeout"), found)
 
-    assert said(caplog) == ["finding"]
+    assert said(caplog) == ["finding", "reading failed", "reading works again"]
+
+
+async def test_a_target_that_cannot_be_read_is_logged_when_it_breaks_and_when_it_heals(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    failed = a_reading(problem="cannot connect: refused")
+
+    await taken(LogRemarks(), a_reading(), failed, failed, a_reading(), a_reading())
+
+    assert said(caplog) == ["reading failed", "reading works again"]
+    assert caplog.records[0].__dict__["problem"] == "cannot connect: refused"
+    assert caplog.records[1].__dict__["failures"] == 2
 
 
 async def test_a_change_is_logged_with_what_was_before(caplog: pytest.LogCaptureFixture) -> None:
@@ -53,6 +66,17 @@ async def test_a_change_is_logged_with_what_was_before(caplog: pytest.LogCapture
 
     assert said(caplog) == ["change noticed"]
     assert caplog.records[0].__dict__["after"] == "0.10"
+
+
+async def test_what_is_seen_for_the_first_time_is_no_change(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    seen = Noticed("version", "", "0.10", first=True)
+
+    await taken(LogRemarks(), replace(a_reading(), noticed=(seen,)))
+
+    assert said(caplog) == []
 
 
 async def test_a_target_that_comes_back_after_it_was_gone_is_told_anew(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from detectors.records import Absence, Histogram, Level, Noticed, Scope, Stream, Verdict
+from detectors.records import Absence, Finding, Histogram, Level, Noticed, Scope, Stream, Verdict
 from exporters.catalog import SCRAPES
 from exporters.prometheus import MetricsPage
 from exporters.series import (
@@ -120,6 +122,49 @@ def test_an_absence_ends_when_the_value_is_back_or_its_reason_changes() -> None:
         f"fusewire_signal_absent{{reason=family absent,signal=kv_cache_usage_ratio,{A}}}"
     ]
     assert not [line for line in shown(page) if "signal_absent" in line]
+
+
+SEEN = ("kv_cache_usage_ratio", "requests_running", "requests_waiting")
+ABSENCES = (Absence.NO_FAMILY, Absence.STALE, Absence.SCRAPE_FAILED)
+
+
+@given(st.lists(st.lists(st.integers(-1, len(ABSENCES)), min_size=3, max_size=3), max_size=8))
+def test_whatever_was_shown_before_the_page_says_what_the_last_readings_said(
+    steps: list[list[int]],
+) -> None:
+    """Of each signal: not spoken of, a value, or one of the reasons to be absent."""
+    page = a_page()
+    expected: dict[str, float] = {}
+
+    for number, step in enumerate(steps):
+        said = {signal: it for signal, it in zip(SEEN, step, strict=True) if it >= 0}
+        values = {signal: float(number) for signal, it in said.items() if it == 0}
+        absent = {signal: ABSENCES[it - 1] for signal, it in said.items() if it > 0}
+        export_reading(page, a_reading(values, absent=absent))
+        expected = {name: value for name, value in expected.items() if "_absent" not in name}
+        for signal, why in absent.items():
+            expected.pop(f"fusewire_{signal}{{{A}}}", None)
+            expected[f"fusewire_signal_absent{{reason={why},signal={signal},{A}}}"] = 1
+        expected |= {f"fusewire_{signal}{{{A}}}": value for signal, value in values.items()}
+
+    names = (*(f"fusewire_{signal}{{" for signal in SEEN), "fusewire_signal_absent{")
+    assert {n: v for n, v in shown(page).items() if n.startswith(names)} == expected
+
+
+def test_a_finding_is_shown_while_it_holds_and_a_failed_scrape_takes_none_back() -> None:
+    def findings(*codes: str) -> tuple[Finding, ...]:
+        return tuple(Finding(code, "up", "see to it") for code in codes)
+
+    page = a_page()
+    export_reading(page, replace(a_reading(), findings=findings("a", "b")))
+    export_reading(page, replace(a_reading(problem="no answer"), findings=findings("c")))
+    after_failure = {name for name in shown(page) if "fusewire_finding" in name}
+    export_reading(page, replace(a_reading(), findings=findings("b")))
+
+    assert after_failure == {f"fusewire_finding{{cause={code},{A}}}" for code in "abc"}
+    assert [name for name in shown(page) if "fusewire_finding" in name] == [
+        f"fusewire_finding{{cause=b,{A}}}"
+    ]
 
 
 def test_a_restart_is_counted() -> None:

@@ -59,6 +59,15 @@ async def test_a_file_is_read_again_when_it_changed_and_a_pattern_finds_new_ones
     assert [it.id for it in left] == ["b:1"]
 
 
+async def test_a_label_that_yaml_reads_as_a_number_is_text(tmp_path: Path) -> None:
+    file = tmp_path / "targets.yaml"
+    file.write_text("- targets: [a:1]\n  labels: {shard: 7}")
+
+    (found,) = await found_in(file).find()
+
+    assert found.labels == {"shard": "7"}
+
+
 async def test_an_empty_file_is_an_empty_list(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("")
 

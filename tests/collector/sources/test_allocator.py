@@ -116,6 +116,23 @@ async def test_more_probes_than_are_read_is_a_finding(tmp_path: Path) -> None:
     assert len(server.requests) == MAX_PROCESSES
 
 
+async def test_what_others_wrote_into_the_folder_leads_nowhere(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "1.port")  # to open it would wait for a writer
+    async with serving(text(page_text().encode())) as server:
+        port = server.url.rpartition(":")[2]
+        for number, told in enumerate((f"10.0.0.1:{port}", f"localhost.example:{port}", "x"), 2):
+            (tmp_path / f"{number}.port").write_text(told)
+        async with a_source(directory=tmp_path) as source, asyncio.timeout(5):
+            alone = await source.read()
+            (tmp_path / "9.port").write_text(f"127.0.0.1:{port}\n")
+            reading = await source.read()
+
+    assert not alone.up
+    assert alone.problem.count("10.0.0.1") == 0
+    assert reading.up
+    assert codes(reading) == ["dead_socket"]
+
+
 async def test_one_probe_is_read_by_its_address(tmp_path: Path) -> None:
     with a_host(tmp_path, fake_torch(tmp_path / "t")) as host:
         host.do("import torch; load()")

@@ -156,6 +156,8 @@ async def saying(*replies: bytes) -> AsyncIterator[str]:
         (b"+stream\r\n", b"$99999999\r\n"),
         (b"+stream\r\n", b"*99999999\r\n"),
         (b"+stream\r\n", b"*1\r\n" * 12),
+        (b"+stream\r\n", b":4\r\n", b"*99\r\n" + (b"$60000\r\n" + b"a" * 60_000 + b"\r\n") * 99),
+        (b"+stream\r\n", b":4\r\n", b"*9\r\n" + (b"*9999\r\n" + b":1\r\n" * 9999) * 9),
         (b"+stream\r\n", b":4\r\n", b"$8\r\nhalf"),
         (b"+stream\r\n", b"+four\r\n"),
         (b"x" * 200_000,),

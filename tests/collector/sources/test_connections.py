@@ -94,6 +94,33 @@ async def test_a_connection_that_its_server_closed_is_not_used_again(server: Ser
     assert server.connections == 3
 
 
+async def test_what_cannot_be_sent_twice_goes_over_a_connection_that_is_surely_open(
+    server: Server,
+) -> None:
+    clock = [0.0]
+    async with httpx2.AsyncClient(transport=connections(lambda: clock[0])) as client:
+        await client.get(server.url)
+        clock[0] += 0.9
+        await client.post(server.url, content=b"at once")
+        of_both = server.connections
+        clock[0] += 5.0  # in this moment uvicorn closes it
+        await client.post(server.url, content=b"later")
+
+    assert (of_both, server.connections) == (1, 2)
+
+
+async def test_a_connection_whose_answer_ends_after_the_client_is_closed_is_not_kept(
+    server: Server,
+) -> None:
+    kept = connections()
+    async with httpx2.AsyncClient(transport=kept) as client:
+        response = await kept.handle_async_request(client.build_request("GET", server.url))
+    await response.aread()
+    await response.aclose()
+
+    assert kept.idle == 0
+
+
 async def test_a_server_that_says_close_is_believed(server: Server) -> None:
     server.answer = PAGE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
     kept = connections()

@@ -100,7 +100,7 @@ async def test_nothing_is_asked_without_a_reason(client: httpx2.AsyncClient) -> 
     assert server.asked[asked:] == ["/version", "/v1/models"]  # what is missing is not asked again
 
 
-async def test_a_restart_is_noticed_once_and_asked_after(client: httpx2.AsyncClient) -> None:
+async def test_a_restart_is_asked_after(client: httpx2.AsyncClient) -> None:
     async with engine(VLLM) as server:
         source = a_source(server, client)
         await source.read()
@@ -110,7 +110,7 @@ async def test_a_restart_is_noticed_once_and_asked_after(client: httpx2.AsyncCli
         source.notice(a_scrape())
         first, second = await source.read(), await source.read()
 
-    assert changed(first.noticed) == [("restart", "", ""), ("version", "0.32.0", "0.33.0")]
+    assert changed(first.noticed) == [("version", "0.32.0", "0.33.0")]
     assert second.noticed == ()
     assert INFO in server.asked[3:]  # the new server may have it
 
@@ -271,9 +271,7 @@ async def test_questions_never_overlap_and_none_makes_the_engine_work(
     assert not {"/health", "/generate", "/v1/completions", "/health_generate"} & set(server.asked)
 
 
-async def test_switched_off_it_asks_nothing_and_still_notices_restarts(
-    client: httpx2.AsyncClient,
-) -> None:
+async def test_switched_off_it_asks_nothing(client: httpx2.AsyncClient) -> None:
     async with engine(VLLM) as server:
         source = FactsSource(FactsConfig(enabled=False), place(server.url), tools(client))
         source.notice(replace(a_scrape(), restarted=True))
@@ -281,7 +279,39 @@ async def test_switched_off_it_asks_nothing_and_still_notices_restarts(
         reading = await source.read()
 
     assert server.asked == []
-    assert reading.noticed == (Noticed("restart"),)
+    assert reading.noticed == ()
+
+
+async def test_a_limit_that_the_restarted_server_does_not_tell_is_not_that_of_the_old_one(
+    client: httpx2.AsyncClient,
+) -> None:
+    async with engine({**VLLM, INFO: recorded("vllm-0.32.0-server-info.json")}) as server:
+        source = a_source(server, client)
+        before = await source.read()
+        del server.routes[INFO]  # developer mode is off now
+
+        source.notice(replace(a_scrape(), restarted=True))
+        after = await source.read()
+
+    assert "request_slots" in before.values
+    assert "request_slots" not in after.values
+    assert after.values["context_tokens"] == before.values["context_tokens"]
+
+
+async def test_what_a_server_left_unanswered_is_asked_again_soon(
+    client: httpx2.AsyncClient,
+) -> None:
+    clock = Clock()
+    async with engine({"/version": said({"version": "0.32.0"}), "/v1/models": None}) as server:
+        source = FactsSource(FactsConfig(timeout=0.1), place(server.url), tools(client, clock))
+        source.notice(a_scrape())
+        await source.read()
+        server.routes |= VLLM
+
+        clock.seconds += 16
+        reading = await source.read()
+
+    assert reading.values["context_tokens"] == 512.0
 
 
 async def test_what_is_read_joins_the_scrapes_and_feeds_their_ratios(

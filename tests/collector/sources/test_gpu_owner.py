@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from collector.sources.gpu_owner import GpuRow, Owned, Owners, OwnProcesses
 from collector.sources.gpu_proc import ancestry, foreign_namespace, listeners, process_facts
@@ -223,3 +224,10 @@ def test_a_real_listener_and_its_child_are_found_in_the_real_proc(
     )
     assert process_facts(Path("/proc"), os.getpid()) is not None
     assert listeners(Path("/proc"), 1).listening is False
+
+
+@pytest.mark.parametrize("command", [r"(a+)+$", "", "vllm (serve"])
+def test_a_command_that_could_take_for_ever_or_names_everything_is_refused(command: str) -> None:
+    """The pattern meets command lines that any user of the machine may write."""
+    with pytest.raises(ValidationError, match="regular expression"):
+        OwnProcesses(command=command)

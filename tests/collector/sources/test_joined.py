@@ -9,7 +9,7 @@ import pytest
 
 from collector.sources.joined import Companion, JoinedSource
 from collector.sources.protocols import ScrapeStats
-from detectors.records import Absence, Finding, GpuProcess, Noticed, Reading
+from detectors.records import Absence, Finding, GpuProcess, Identity, Noticed, Reading
 from tests.builders import a_reading
 
 pytestmark = pytest.mark.anyio
@@ -86,6 +86,14 @@ async def test_a_companions_values_join_the_next_scrape_with_their_age() -> None
     assert reading.age_of("requests_running") == 0.0
 
 
+async def test_a_companions_age_is_its_own_however_old_the_page_is() -> None:
+    source, _ = joined(replace(a_reading(seconds=4.0), age_seconds=30.0), moment=1004.0)
+
+    await source.keep(0, of_gpu({"gpu_memory_used_bytes": 9.0}))
+
+    assert (await source.read()).age_of("gpu_memory_used_bytes") == 4.0
+
+
 async def test_what_a_companion_has_not_said_lately_is_stale_not_unchanged() -> None:
     source, _ = joined(a_reading({"up": 1.0}), moment=1015.1)
 
@@ -147,6 +155,73 @@ async def test_limits_that_a_companion_found_reach_the_engines_page() -> None:
     await source.keep(0, of_gpu({"batch_token_budget": 4096.0, "gpu_memory_used_bytes": 1.0}))
 
     assert page.learned == [{"batch_token_budget": 4096.0}]
+
+
+async def test_a_limit_that_nobody_tells_any_more_is_taken_back() -> None:
+    source, page = joined(a_reading())
+
+    await source.keep(0, of_gpu({"batch_token_budget": 4096.0}))
+    await source.keep(0, of_gpu({}))
+
+    assert page.learned == [{"batch_token_budget": 4096.0}, {}]
+
+
+async def test_a_companion_that_does_not_know_a_signal_does_not_hide_why_the_page_lacks_it() -> (
+    None
+):
+    source, _ = joined(a_reading(absent={"request_slots": Absence.NOT_IN_VERSION}))
+
+    await source.keep(0, of_gpu({}, absent={"request_slots": Absence.NO_FAMILY}))
+
+    assert (await source.read()).absent == {"request_slots": Absence.NOT_IN_VERSION}
+
+
+async def test_why_a_companion_cannot_be_read_is_a_finding_while_it_lasts() -> None:
+    source, _ = joined(a_reading())
+    absent = {"gpu_throttled": Absence.SCRAPE_FAILED}
+
+    await source.keep(0, replace(of_gpu({}, absent=absent), problem="cannot connect: refused"))
+    (finding,) = (await source.read()).findings
+    await source.keep(0, of_gpu({"gpu_throttled": 0.0}))
+
+    assert (finding.code, finding.signal) == ("source_failed", "gpu_throttled")
+    assert "'gpu' cannot be read: cannot connect: refused" in finding.text
+    assert (await source.read()).findings == ()
+
+
+async def test_a_page_without_a_server_to_ask_is_no_trouble() -> None:
+    source, _ = joined(a_reading())
+    silent = replace(of_gpu({}), source="facts", problem="answered 400")
+
+    await source.keep(0, silent)
+
+    assert (await source.read()).findings == ()
+
+
+async def test_a_restart_is_a_change_whoever_else_is_asked() -> None:
+    source, _ = joined(replace(a_reading(), restarted=True))
+
+    assert (await source.read()).noticed == (Noticed("restart"),)
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (Identity("vllm", ">=0.31.0", "tiny"), Identity("vllm", "0.32.0", "tiny")),
+        (Identity("vllm", "", ""), Identity("vllm", "0.32.0", "tiny")),
+        (Identity("vllm", ">=0.33.0", "tiny"), Identity("vllm", ">=0.33.0", "tiny")),
+        (Identity("sglang", "", "tiny"), Identity("sglang", "", "tiny")),
+    ],
+)
+async def test_a_server_that_answered_before_another_took_its_place_is_not_believed(
+    page: Identity, expected: Identity
+) -> None:
+    source, _ = joined(replace(a_reading(), identity=page))
+    told = Identity("vllm", "0.32.0", "tiny")
+
+    await source.keep(0, replace(of_gpu({}), source="facts", identity=told))
+
+    assert (await source.read()).identity == expected
 
 
 async def test_a_companion_that_asks_to_is_shown_every_scrape() -> None:

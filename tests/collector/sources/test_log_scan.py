@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -255,6 +256,48 @@ def test_what_users_wrote_is_no_event() -> None:
 
     assert not scan(line).counts
     assert scan(line.replace(b"Received request c-1: prompt: '", b"")).counts
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"INFO Received request c-1: prompt: 'TEXT', params: SamplingParams(n=1)\n",
+        b"INFO Request c-1 details: prompt: 'TEXT', prompt_token_ids: [1]\n",
+        b"[2026-11-29] Receive: obj=GenerateReqInput(rid='c', text='TEXT')\n",
+        b"INFO text_generation_router::server: router/src/server.rs:185: Input: TEXT\n",
+    ],
+    ids=["vllm", "vllm details", "sglang", "tgi"],
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"GPU KV cache size: 5 tokens",
+        b"max_num_seqs=1",
+        b"vLLM API server version 0",
+        b"CUDA out of memory. Tried to allocate 1 GiB",
+        b"text_generation_launcher: Args { max_total_tokens: Some( 5, ) }",
+        (
+            b"Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 1.0 tokens/s, "
+            b"Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 99.0%"
+        ),
+    ],
+    ids=["capacity", "slots", "start", "trouble", "arguments", "statistics"],
+)
+def test_what_users_wrote_states_no_limits_of_the_server(line: bytes, text: bytes) -> None:
+    asked = line.replace(b"TEXT", text)
+
+    hits = scan(asked)
+
+    assert (hits.counts, hits.facts, hits.statistics) == (Counter(), [], {})
+    assert LauncherRecord().take(asked + b"}\n") == {}
+    alone = scan(text + b"\n")
+    stated = LauncherRecord().take(text.replace(b"Args { ", b"Args {\n") + b"\n}\n")
+    assert alone.counts or alone.facts or alone.statistics or stated
+
+
+def test_of_a_line_full_of_limits_few_are_taken() -> None:
+    """Each match looks back for its engine: a thousand of them took half a second a line."""
+    assert len(scan(b"max_num_seqs=1 " * 1000 + b"\n").facts) == 64
 
 
 def test_one_line_counts_once_for_each_trouble_in_it() -> None:

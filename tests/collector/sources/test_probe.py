@@ -93,6 +93,33 @@ async def test_a_busy_engine_is_left_alone_and_is_neither_up_nor_down(
     assert source.stats().outcomes == {"busy": 1}
 
 
+def a_queue(seconds: float, *, tokens: float, problem: str = "") -> Reading:
+    values = {"requests_waiting": 9.0, "generation_tokens_total": tokens}
+    return replace(a_reading(values, problem=problem), monotonic_seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("last", "asked"),
+    [
+        (a_queue(120.0, tokens=50.0), True),
+        (a_queue(119.9, tokens=50.0), False),
+        (a_queue(120.0, tokens=51.0), False),
+        (a_queue(120.0, tokens=50.0, problem="timeout"), False),
+    ],
+    ids=["still", "not for long", "works", "not read"],
+)
+async def test_a_queue_before_an_engine_that_makes_no_token_is_no_load(
+    client: httpx2.AsyncClient, last: Reading, asked: bool
+) -> None:
+    async with engine({**VLLM, COMPLETIONS: None}) as server:
+        source = a_probe(server, client, a_queue(100.0, tokens=50.0))
+        source.notice(last)
+        reading = await source.read()
+
+    assert (reading.values.get("probe_up") == 0.0) is asked
+    assert (COMPLETIONS in server.asked) is asked
+
+
 async def test_before_the_first_scrape_nothing_is_asked(client: httpx2.AsyncClient) -> None:
     async with engine(VLLM) as server:
         source = ProbeSource(ProbeConfig(), place(server.url), tools(client))

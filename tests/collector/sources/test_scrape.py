@@ -114,7 +114,7 @@ FAILURES: dict[str, tuple[Callable[[], Answer], Outcome, str]] = {
     "500": (lambda: text(PAGE, status="500 Oops"), Outcome.STATUS, "answered 500 Oops: expected"),
     "404": (lambda: text(b"", status="404 No"), Outcome.STATUS, "no metrics page there"),
     "redirect": (
-        lambda: text(b"", status="307 Moved", headers="Location: /metrics/\r\n"),
+        lambda: text(b"", status="307 Moved", headers="Location: /metrics/?ticket=hush\r\n"),
         Outcome.REDIRECT,
         "a redirect to '/metrics/'",
     ),

@@ -81,23 +81,24 @@ async def test_what_a_version_never_had_says_so(client: httpx2.AsyncClient) -> N
     assert tgi.absent["corrupted_requests_total"] is Absence.NOT_IN_VERSION
 
 
-async def test_limits_that_are_learned_add_up_and_configured_ones_win(
+async def test_the_limits_learned_last_hold_and_configured_ones_win(
     client: httpx2.AsyncClient,
 ) -> None:
     page = text(body("tgi-1.4-loaded-then-idle-no-help.txt"))
     async with serving(page) as server:
         target = ScrapeTarget("chat", "a", server.url, request_slots=64)
         source = ScrapeSource(target, client=client, now=lambda: NOW, monotonic=lambda: 0.0)
-        source.learn({"batch_token_budget": 32_000.0})
-        source.learn({"request_slots": 128.0})
-
+        source.learn({"batch_token_budget": 32_000.0, "request_slots": 128.0})
         reading = await source.read()
+        source.learn({"request_slots": 128.0})  # another server, that does not tell it
+        later = await source.read()
 
     assert reading.values["request_slots"] == 64.0
     assert reading.values["batch_token_budget"] == 32_000.0
     assert reading.values["kv_cache_capacity_tokens"] == 32_000.0
     assert reading.values["kv_cache_usage_ratio"] == reading.values["batch_tokens"] / 32_000.0
     assert "kv_capacity_unknown" not in codes(reading)
+    assert "batch_token_budget" not in later.values
 
 
 async def test_a_page_that_is_no_engines_is_not_asked_for_one(client: httpx2.AsyncClient) -> None:

@@ -230,7 +230,11 @@ def test_who_finds_the_address_taken_waits_and_takes_over(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "address", ["0.0.0.0:9733", "10.0.0.1:1", "9733", "host.example:1", "unix:/proc/no/where"]
+    "address",
+    [
+        *("0.0.0.0:9733", "10.0.0.1:1", "9733", "host.example:1", "unix:/proc/no/where"),
+        *("127.0.0.1:99999", "127.0.0.1:-1", f"unix:/{'long' * 40}"),
+    ],
 )
 def test_an_address_that_cannot_be_used_is_said_and_nothing_else_happens(
     tmp_path: Path, address: str
@@ -243,6 +247,37 @@ def test_an_address_that_cannot_be_used_is_said_and_nothing_else_happens(
 
     assert errors.startswith("allocator probe is off: ")
     assert host.process.returncode == 0
+
+
+def test_a_socket_that_cannot_be_bound_is_closed_where_warnings_are_errors(tmp_path: Path) -> None:
+    address = f"unix:/{'long' * 40}"
+    with a_host(tmp_path / "d", FUSEWIRE_PROBE_ADDRESS=address, flags="-I -W error") as host:
+        host.do("load()")
+        host.do("import gc, threading")
+        host.do("[it.join(20) for it in threading.enumerate() if it.daemon]")
+        host.do("gc.collect()")
+        errors = host.end()
+
+    assert errors.startswith("allocator probe is off: ")
+    assert errors.count("\n") == 1
+
+
+def test_a_file_that_the_host_opened_in_place_of_the_socket_stays_open(tmp_path: Path) -> None:
+    """A daemon closes all it has open; numbers of the probe's are then its own files'."""
+    with a_host(tmp_path / "d", FUSEWIRE_PROBE_ADDRESS="127.0.0.1:0") as host:
+        host.do("import os; load()")
+        path = tmp_path / "d" / f"{host.process.pid}.port"
+        until(path.exists)
+        name, _, port = path.read_text().strip().partition(":")
+        host.do(f"os.closerange(3, 64); log = open({str(tmp_path / 'log')!r}, 'w'); log.fileno()")
+        ask((name, int(port)))  # which the old socket still answers
+        host.do("import time; time.sleep(0.3)")
+        host.do("p = os.fork(); p or os._exit(log.write('child') and log.close() or 0)")
+        child = host.do("print(os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]))")
+        host.do("_ = log.write('parent'), log.close()")
+
+    assert child == "0\n"
+    assert (tmp_path / "log").read_text() == "childparent"
 
 
 def test_the_default_address_is_on_the_loopback() -> None:

@@ -98,6 +98,7 @@ class Asked:
         ).encode()
         self.status = 200
         self.url = ""
+        self.location = ""
 
 
 @contextmanager
@@ -109,6 +110,8 @@ def a_server() -> Iterator[Asked]:
             asked.paths.append((self.path, self.headers.get("authorization", "")))
             self.send_response(asked.status)
             self.send_header("Content-Length", str(len(asked.answer)))
+            if asked.location:
+                self.send_header("Location", asked.location)
             self.end_headers()
             self.wfile.write(asked.answer)
 
@@ -154,6 +157,15 @@ def test_an_answer_that_is_no_limits_leaves_them_unknown(answer: bytes) -> None:
         reader = LimitsReader(asked.url, "chat")
 
         assert reader.newest() == Limits()
+
+
+def test_a_redirect_is_not_followed_and_the_token_stays_here() -> None:
+    with a_server() as elsewhere, a_server() as asked:
+        asked.status, asked.location = 302, f"{elsewhere.url}/"
+        known = LimitsReader(asked.url, "chat", token="t").newest()
+
+    assert known == Limits()
+    assert (len(asked.paths), elsewhere.paths) == (1, [])
 
 
 def test_an_address_that_is_no_url_is_refused() -> None:

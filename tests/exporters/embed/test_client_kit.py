@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from email.utils import format_datetime
@@ -206,3 +207,31 @@ def test_a_real_refusal_that_is_given_up_is_the_library_s_own_error() -> None:
 
     raised.value.close()
     assert raised.value.code == 429
+
+
+@pytest.mark.parametrize("library", [httpx2.get, urllib.request.urlopen])
+def test_a_server_that_is_not_there_is_tried_again_whatever_the_library(
+    library: Callable[[str], object],
+) -> None:
+    bench = Bench()
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+
+    with pytest.raises((httpx2.ConnectError, urllib.error.URLError)):
+        bench.kit.call(library, f"http://127.0.0.1:{port}")
+
+    assert bench.sample("openai_api_requests_total", status="error") == Retries().attempts
+
+
+def test_a_server_that_hangs_up_or_says_nothing_is_tried_again() -> None:
+    errors: list[Exception] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        try:
+            httpx2.get(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05)
+        except httpx2.HTTPError as error:
+            errors.append(error)
+    errors.append(httpx2.RemoteProtocolError("the server hung up"))
+
+    seen = [refusal_of(Outcome(None, error=it), NOW.timestamp()) for it in errors]
+
+    assert seen == [Refusal(0), Refusal(0)]

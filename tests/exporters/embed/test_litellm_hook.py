@@ -8,6 +8,7 @@ import json
 import sys
 import threading
 import types
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ class Sink:
     lines: list[dict[str, Any]] = field(default_factory=list)
     authorization: list[str] = field(default_factory=list)
     posts: int = 0
+    gets: int = 0
+    body: bytes = b""
 
 
 @pytest.fixture
@@ -44,8 +47,15 @@ def sink() -> Iterator[Sink]:
                 found.lines += [json.loads(line) for line in body.splitlines()]
             found.posts += 1
             self.send_response(status)
-            for name, value in {"content-length": "0", **headers}.items():
+            for name, value in {"content-length": str(len(found.body)), **headers}.items():
                 self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(found.body)
+
+        def do_GET(self) -> None:
+            found.gets += 1
+            self.send_response(200)
+            self.send_header("content-length", "0")
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
@@ -160,6 +170,153 @@ async def test_without_text_only_numbers_leave(module: types.ModuleType, sink: S
     kept = line["response"]["choices"][0]["logprobs"]["content"][0]
     assert kept == {"logprob": -0.5, "top_logprobs": []}
     assert line["response"]["usage"] == {"prompt_tokens": 3}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("choice", "kept"),
+    [
+        (
+            {
+                "text": "secret",
+                "logprobs": {
+                    "tokens": ["secret"],
+                    "token_logprobs": [-0.5],
+                    "top_logprobs": [{"secret": -0.5, " secret": -1.5}],
+                },
+            },
+            {
+                "logprobs": {
+                    "tokens": [],
+                    "token_logprobs": [-0.5],
+                    "top_logprobs": [{"0": -0.5, "1": -1.5}],
+                }
+            },
+        ),
+        (
+            {
+                "message": {
+                    "role": "assistant",
+                    "reasoning": "secret",
+                    "refusal": "secret",
+                    "thinking_blocks": [{"thinking": "secret"}],
+                    "audio": {"transcript": "secret"},
+                    "function_call": {"name": "secret"},
+                    "provider_specific_fields": {"anything": "secret"},
+                    "content": [{"type": "text", "text": "secret"}],
+                },
+                "prompt_token_ids": [19, 5, 3, 18, 5, 20],
+            },
+            {"message": {"content": [{}]}},
+        ),
+    ],
+    ids=["completions", "members that carry text"],
+)
+async def test_no_form_of_text_leaves_without_leave(
+    module: types.ModuleType, sink: Sink, choice: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    hook = module.FusewireHook(module.Settings(sink.url, text=False))
+    payload = a_payload(response={"id": "a", "choices": [{"index": 0, **choice}]})
+
+    await hook.async_log_success_event(payload, None, None, None)
+    soon(lambda: sink.lines)
+
+    assert "secret" not in json.dumps(sink.lines)
+    assert sink.lines[0]["response"] == {"id": "a", "choices": [{"index": 0, **kept}]}
+
+
+@pytest.mark.anyio
+async def test_a_long_stream_is_encoded_as_it_passes_and_not_at_its_end(
+    module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once would hold up LiteLLM's loop: 90 ms for 2,000 tokens with 20 candidates."""
+    sizes: list[int] = []
+    dumps = json.dumps
+
+    def measured(value: object, **more: Any) -> str:
+        text = dumps(value, **more)
+        sizes.append(len(text))
+        return text
+
+    async def stream() -> AsyncIterator[object]:
+        for _ in range(100):
+            yield {"choices": [{"delta": {"content": "word" * 10}}]}
+
+    monkeypatch.setattr(module.json, "dumps", measured)
+    hook = module.FusewireHook(module.Settings("http://127.0.0.1:9"))
+    asked = {"litellm_call_id": "call-1", "model": "chat", "messages": []}
+
+    async for _ in hook.async_post_call_streaming_iterator_hook(None, stream(), asked):
+        pass
+
+    assert len(sizes) == 101
+    assert max(sizes) < 200
+
+
+@pytest.mark.anyio
+async def test_a_chunk_that_cannot_be_read_does_not_break_the_caller_s_stream(
+    module: types.ModuleType, sink: Sink
+) -> None:
+    class Odd:
+        def model_dump(self, **_: object) -> object:
+            warnings.warn("unexpected value", UserWarning, stacklevel=1)  # an error, in tests
+            return {}
+
+    async def stream() -> AsyncIterator[object]:
+        yield Odd()
+        yield "data: [DONE]"
+        yield {"choices": [{"delta": {"content": "a"}}]}
+
+    hook = module.FusewireHook(module.Settings(sink.url))
+    asked = {"litellm_call_id": "call-1", "model": "chat", "messages": []}
+
+    passed = [
+        it async for it in hook.async_post_call_streaming_iterator_hook(None, stream(), asked)
+    ]
+    soon(lambda: sink.lines)
+
+    assert len(passed) == 3
+    assert sink.lines[0]["response"] == [{}, {}, passed[2]]
+
+
+def test_a_redirect_is_not_followed_and_not_taken_for_success(
+    module: types.ModuleType, sink: Sink
+) -> None:
+    sink.answers = [(302, {"location": f"{sink.url}/elsewhere"})]
+    outbox = module.Outbox(module.Settings(sink.url, token="t"))
+
+    outbox.put({"id": 1})
+    soon(lambda: outbox.counts["refused"])
+
+    assert (sink.posts, sink.gets) == (1, 0)
+    assert outbox.counts["sent"] == 0
+
+
+def test_a_proxy_of_the_environment_does_not_see_what_is_sent(
+    module: types.ModuleType, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing is there
+    monkeypatch.setenv("no_proxy", "")
+    outbox = module.Outbox(module.Settings(sink.url), sleep=lambda _: None)
+
+    outbox.put({"id": 1})
+    soon(lambda: sum(outbox.counts.values()))
+
+    assert outbox.counts["sent"] == 1
+
+
+def test_lines_that_fusewire_did_not_take_are_counted(module: types.ModuleType, sink: Sink) -> None:
+    sink.body = b'{"accepted": 1, "rejected": [{"line": 2, "reason": "no_tier"}]}'
+    outbox = module.Outbox(module.Settings(sink.url))
+    outbox._ready.acquire()  # so that both go in one batch
+
+    outbox.put({"id": 1})
+    outbox.put({"id": 2})
+    outbox._ready.release()
+    soon(lambda: sum(outbox.counts.values()) == 2)
+
+    assert outbox.counts == {"sent": 1, "dropped": 0, "refused": 1, "lost": 0}
 
 
 def test_a_full_service_is_asked_again_after_what_it_said(

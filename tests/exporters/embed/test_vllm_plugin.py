@@ -86,3 +86,16 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> Non
     assert "allocator probe is off" in errors
     assert "FUSEWIRE_PROBE_DIR" in errors
     assert list(folder.iterdir()) == []
+
+
+def test_a_machine_without_a_folder_for_temporary_files_still_starts_its_server(
+    tmp_path: Path,
+) -> None:
+    with a_host(tmp_path, FUSEWIRE_PROBE_DIR="") as host:
+        host.do("import tempfile")
+        host.do("exec('def none():\\n raise FileNotFoundError(2, \"no usable folder\")')")
+        host.do("tempfile.gettempdir = none")
+        host.do("load('fusewire_vllm_probe').start_in_vllm(); print('started')")
+        errors = host.end()
+
+    assert (host.process.returncode, errors) == (0, "")
