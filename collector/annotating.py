@@ -19,7 +19,8 @@ from collector.store import annotations as stored
 from collector.store.annotations import Annotation, Chosen
 from collector.store.columns import CODE_LENGTH
 from collector.store.session import StoreError
-from detectors.records import Finding, Noticed, Reading, Verdict
+from detectors.records import Reading, Verdict
+from detectors.remarks import Finding, Noticed
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[str, str, str]  # tier, target, what

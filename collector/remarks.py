@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from detectors.records import Finding, Reading, Verdict
+from detectors.records import Reading, Verdict
+from detectors.remarks import Finding
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,7 +2,8 @@
 
 A source yields a `Reading` (one scrape of one target) or a `Batch` (n generations as arrays).
 State turns batches into `Tick`s of integer counts and lays them out as a `Panel`. A detector
-answers with `Verdict`s. Everything here is frozen and knows nothing of I/O or of the clock.
+answers with `Verdict`s. Everything here is frozen and knows nothing of I/O or of the clock. What a
+reading says beside its numbers is in `detectors/remarks.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
+
+from detectors.remarks import Finding, GpuProcess, Noticed, Quantile
 
 if TYPE_CHECKING:
     from detectors.baseline import SignalBaseline
@@ -62,6 +65,9 @@ class Absence(StrEnum):
     SKIPPED = "not asked, to spare a busy engine"
     TOO_FEW = "too few samples lately"
     UNUSABLE = "value not usable"  # NaN, infinite, a sentinel of the exporter, or its denominator
+
+
+NEVER_TOLD = frozenset({Absence.NOT_IN_VERSION, Absence.NO_DRIVER, Absence.SWITCHED_OFF})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -148,67 +154,6 @@ class VerdictFacts(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Something about a target that a person should know and no limit judges.
-
-    `code` is stable (`bucket_bounds_changed`), the same finding has the same `code` and `signal`
-    from reading to reading; `text` says what was seen and what to do about it.
-    """
-
-    code: str
-    signal: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Noticed:
-    """A change of a target between two readings, worth a mark on every graph.
-
-    `what` is one of a small set (`restart`, `version`, `model`, `generation_config`,
-    `quantization`, `dtype`, ...); `before` and `after` are short, empty where not known. `first`
-    marks what is known for the first time: whoever keeps history knows whether it is a change.
-    """
-
-    what: str
-    before: str = ""
-    after: str = ""
-    first: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Quantile:
-    """A quantile of a latency over a window, and the bucket that it lies in, in seconds.
-
-    The true value is within (`lower`, `upper`]; `upper` is infinite in the last bucket, where
-    `value` is the lower bound and no more. `samples` were observed in the last `window_seconds`.
-    """
-
-    value: float
-    lower: float
-    upper: float
-    samples: float
-    window_seconds: float
-
-
-Attribution: TypeAlias = Literal["target", "other", "unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
-    """Memory that one process holds on one device, as the driver tells it.
-
-    `attribution` says whether the process is the target's own; `unknown` where pids of another
-    namespace cannot be told apart. `name` is the command, empty if it cannot be read.
-    """
-
-    device: str
-    pid: int
-    used_bytes: float
-    name: str = ""
-    attribution: Attribution = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
     """One scrape of one target, in canonical signals (`detectors/signals.py`).
 
@@ -281,12 +226,12 @@ class Reading:
     ) -> Verdict:
         """Return a verdict about this target at this scrape; `facts` are fields of `Verdict`.
 
-        What this version of the engine never tells stays unknown and is no trouble: a verdict that
-        rests on it has no cause, so that it alerts nobody.
+        What cannot be told here (not in this version, no driver, switched off) stays unknown and is
+        no trouble: a verdict that rests on it has no cause, so that it alerts nobody.
         """
         stream = Stream(self.tier, Scope("target", self.target), signal)
         verdict = Verdict(detector, stream, level, self.at, age_seconds=self.age_seconds)
-        if level is Level.UNKNOWN and self.absent.get(signal) is Absence.NOT_IN_VERSION:
+        if level is Level.UNKNOWN and self.absent.get(signal) in NEVER_TOLD:
             facts["cause"] = ""
         return replace(verdict, **facts)
 

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 
 from alerts.breaker.records import Breaker, Transition
 from collector.store.baselines import BaselineInfo
-from detectors.records import Quantile, Reading, Verdict
+from detectors.records import Reading, Verdict
+from detectors.remarks import Quantile
 from detectors.signals import SIGNALS
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")

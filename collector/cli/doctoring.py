@@ -19,7 +19,7 @@ from collector.doctor.examine import Examination, Instruments, SignalReport, exa
 from collector.doctor.manifest import ManifestError, read_manifests
 from collector.doctor.manifest_checks import manifest_findings
 from collector.values import base_url
-from detectors.records import Finding
+from detectors.remarks import Finding
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 

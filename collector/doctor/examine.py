@@ -19,7 +19,8 @@ from collector.sources.joined import Companion, JoinedSource
 from collector.sources.missing import why_missing
 from collector.sources.protocols import Place, Tools
 from collector.sources.scrape import ScrapeSource, ScrapeTarget, metrics_url
-from detectors.records import Absence, Finding, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Finding
 from detectors.signals import READING_SIGNALS, Signal
 
 SKEW_SECONDS: Final = 2.0  # HTTP dates are whole seconds

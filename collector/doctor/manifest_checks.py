@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from collector.doctor.manifest import Autoscaler, Container, Manifest, Workload
-from detectors.records import Finding
+from detectors.remarks import Finding
 
 _QUEUE_FLAGS: Final = {
     "vllm": ("max-num-queued-reqs", "max-num-queued-tokens"),

@@ -32,7 +32,8 @@ from collector.sources.page import Page, parse
 from collector.sources.protocols import Place, Source, SourceSettings, Tools
 from collector.sources.scrape import metrics_url
 from collector.sources.settings import NeighbourConfig, SourceConfig
-from detectors.records import Finding, Reading
+from detectors.records import Reading
+from detectors.remarks import Finding
 
 Where: TypeAlias = Literal["sources", "neighbours"]
 Words: TypeAlias = Mapping[str, str]

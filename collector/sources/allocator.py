@@ -25,7 +25,8 @@ from collector.sources.probe_pages import FAMILIES, ProcessPage, read_page, want
 from collector.sources.protocols import Place, ScrapeStats, Source, Tools
 from collector.sources.series import Ledger
 from collector.values import Kind, Seconds, http_url, refuse
-from detectors.records import Absence, Finding, Noticed, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Finding, Noticed
 
 ALLOCATOR: Final = "allocator"
 MAX_PROCESSES: Final = 64

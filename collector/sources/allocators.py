@@ -10,7 +10,8 @@ from typing import Final
 
 from collector.sources.probe_pages import FAMILIES, ProcessPage
 from collector.sources.series import MAX_PARTS, Ledger, Point
-from detectors.records import Absence, Finding
+from detectors.records import Absence
+from detectors.remarks import Finding
 from detectors.signals import SIGNALS, Kind
 
 SPLIT: Final = "allocator_inactive_split_bytes"

@@ -21,7 +21,8 @@ from pydantic import SecretStr
 from collector.sources.fetch import FetchError, Outcome, refuse_cookies
 from collector.sources.protocols import Place, ScrapeStats, Tools
 from collector.values import Kind
-from detectors.records import Absence, Finding, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Finding
 
 MAX_ANSWER_BYTES: Final = 8_388_608
 _MAX_SECRET_BYTES: Final = 4096

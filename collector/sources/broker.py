@@ -22,7 +22,8 @@ from collector.sources.rabbitmq import rabbitmq_depth
 from collector.sources.redis_streams import RedisAddress, redis_depth
 from collector.sources.waiting import Depth
 from collector.values import Kind, Seconds, http_url, refuse
-from detectors.records import Absence, Finding
+from detectors.records import Absence
+from detectors.remarks import Finding
 
 SIZE: Final = "client_queue_size"
 BOUND: Final = "client_queue_bound"

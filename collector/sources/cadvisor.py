@@ -30,7 +30,8 @@ from collector.sources.page import Page
 from collector.sources.protocols import Place, Source, Tools
 from collector.sources.series import Ledger, Point, is_count
 from collector.values import HttpUrl, Seconds
-from detectors.records import Absence, Finding, Noticed
+from detectors.records import Absence
+from detectors.remarks import Finding, Noticed
 
 _WORKING_SET: Final = "container_memory_working_set_bytes"
 _LIMIT: Final = "container_spec_memory_limit_bytes"

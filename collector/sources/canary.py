@@ -21,7 +21,8 @@ from collector.sources.changes import another_server, digest, is_exact
 from collector.sources.generating import MOST_TOP, Api, Came, Generator
 from collector.sources.protocols import Place, ScrapeStats, Source, Tools
 from collector.values import Seconds
-from detectors.records import Absence, Finding, Identity, Noticed, Reading
+from detectors.records import Absence, Identity, Reading
+from detectors.remarks import Finding, Noticed
 
 KIND: Final = "canary"
 SIGNAL: Final = "canary_divergence_nats"

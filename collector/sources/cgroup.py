@@ -20,7 +20,8 @@ from collector.sources.process_files import pid_in_file, process_memory
 from collector.sources.protocols import Place, Source, Tools
 from collector.sources.series import Ledger, Point
 from collector.values import Seconds, refuse
-from detectors.records import Absence, Finding
+from detectors.records import Absence
+from detectors.remarks import Finding
 
 OFFERS: Final = frozenset(
     {

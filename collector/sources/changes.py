@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 
 from collector.sources.versions import release, span_ends
-from detectors.records import Identity, Noticed
+from detectors.records import Identity
+from detectors.remarks import Noticed
 
 SHORT: Final = 80  # characters of a value that is shown; longer ones end in a hash
 MOST_ADAPTERS: Final = 1024

@@ -16,7 +16,8 @@ from collector.sources.other_pages import page_source
 from collector.sources.protocols import Place, ScrapeStats, Source, Tools
 from collector.sources.scrape import ScrapeSource
 from collector.values import HttpUrl, Seconds, refuse
-from detectors.records import Finding, Reading
+from detectors.records import Reading
+from detectors.remarks import Finding
 
 _TOO_MANY: Final = frozenset({"429"})
 _REQUESTS: Final = "openai_api_requests_total"

@@ -18,7 +18,7 @@ from collector.sources.keys import Series
 from collector.sources.nvml_driver import MAX_DEVICES
 from collector.sources.nvml_reads import HELD_DOWN
 from collector.sources.page import Page, Sample, Skip
-from detectors.records import Finding, Noticed
+from detectors.remarks import Finding, Noticed
 
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

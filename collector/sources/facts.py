@@ -17,7 +17,8 @@ from collector.sources.changes import Facts, another_server, changes
 from collector.sources.facts_told import Endpoint, endpoints_of
 from collector.sources.protocols import Place, ScrapeStats, Source, Tools
 from collector.values import Seconds
-from detectors.records import Absence, Finding, Identity, Noticed, Reading
+from detectors.records import Absence, Identity, Reading
+from detectors.remarks import Finding, Noticed
 
 KIND: Final = "facts"
 OFFERED: Final = (

@@ -23,7 +23,7 @@ from collector.sources.gpu_proc import (
     listeners,
     process_facts,
 )
-from detectors.records import Attribution, Finding, GpuProcess
+from detectors.remarks import Attribution, Finding, GpuProcess
 
 SIGNAL: Final = "gpu_process_memory_bytes"
 MAX_PROCESSES: Final = 256

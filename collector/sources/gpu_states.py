@@ -10,7 +10,8 @@ from typing import Final
 import pynvml
 
 from collector.sources.nvml_reads import Look
-from detectors.records import Absence, Finding
+from detectors.records import Absence
+from detectors.remarks import Finding
 
 _ANY: Final = "gpu_memory_used_bytes"
 _SHOWN: Final = 8  # of a list, in a sentence

@@ -13,7 +13,8 @@ from typing import Final, Protocol
 
 from collector.sources.changes import another_server
 from collector.sources.protocols import ScrapeStats, Source
-from detectors.records import Absence, Finding, Identity, Noticed, Reading
+from detectors.records import Absence, Identity, Reading
+from detectors.remarks import Finding, Noticed
 
 LIMITS: Final = frozenset({"request_slots", "kv_cache_capacity_tokens", "batch_token_budget"})
 _OWN: Final = frozenset({"up", "scrape_seconds"})

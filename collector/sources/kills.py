@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from collector.sources.looking import Moment
-from detectors.records import Finding
+from detectors.remarks import Finding
 
 RECENT_SECONDS: Final = 3600.0
 _JUST_NOW_SECONDS: Final = 60.0  # a container's restart is on the page a read or two later

@@ -29,7 +29,8 @@ from collector.sources.kube_rows import (
 from collector.sources.looking import Moment, Seen
 from collector.sources.page import Page
 from collector.sources.series import Ledger, Point, is_count
-from detectors.records import Absence, Finding, Noticed
+from detectors.records import Absence
+from detectors.remarks import Finding, Noticed
 
 Container: TypeAlias = tuple[str, str, str]  # pod, container, uid: a pod's name may come again
 

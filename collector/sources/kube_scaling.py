@@ -15,7 +15,8 @@ from collector.sources.kube_rows import (
 from collector.sources.looking import Seen
 from collector.sources.page import Page
 from collector.sources.series import is_count
-from detectors.records import Absence, Finding
+from detectors.records import Absence
+from detectors.remarks import Finding
 
 
 def scaling(page: Page, namespace: str, workload: str | None, autoscaler: str | None) -> Seen:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from collector.sources.log_scan import Hits
-from detectors.records import Finding, Reading
+from detectors.records import Reading
+from detectors.remarks import Finding
 
 SIGNAL: Final = "kv_cache_usage_ratio"
 _FAR: Final = 0.25

@@ -23,7 +23,8 @@ from collector.sources.log_scan import Hits, LauncherRecord, OwnPatterns, facts,
 from collector.sources.looking import Eye, LookSource, Moment, Seen, in_thread
 from collector.sources.protocols import Place, Source, Tools
 from collector.values import Name, Seconds
-from detectors.records import Finding, Reading
+from detectors.records import Reading
+from detectors.remarks import Finding
 
 PIECE_BYTES: Final = 262_144
 PIECES: Final = 16  # of one file in one read, 4 MiB

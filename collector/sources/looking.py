@@ -16,7 +16,8 @@ from typing import TypeAlias
 from collector.sources.fetch import Outcome
 from collector.sources.one_thread import OneThread, StuckError
 from collector.sources.protocols import Place, ScrapeStats, Tools
-from detectors.records import Absence, Finding, Noticed, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Finding, Noticed
 
 
 @dataclass(frozen=True, slots=True)

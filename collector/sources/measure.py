@@ -17,7 +17,8 @@ from collector.sources.page import Page, Sample, Skip
 from collector.sources.rows import Alias, Row, Term
 from collector.sources.series import MAX_PARTS, Ledger, Point, RawHistogram, is_count
 from collector.sources.translation import Translation
-from detectors.records import Absence, Finding
+from detectors.records import Absence
+from detectors.remarks import Finding
 from detectors.signals import SIGNALS, Kind
 
 _SCALARS: Final = frozenset({"", "counter", "gauge", "info", "stateset", "unknown", "untyped"})

@@ -25,7 +25,8 @@ from collector.sources.one_thread import OneThread, StuckError
 from collector.sources.protocols import Place, ScrapeStats, Source, Tools
 from collector.sources.series import Ledger, Point
 from collector.values import Kind, Seconds
-from detectors.records import Absence, Finding, Noticed, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Finding, Noticed
 
 NVML: Final = "nvml"
 CLOSE_SECONDS: Final = 1.0

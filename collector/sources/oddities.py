@@ -8,7 +8,7 @@ from typing import Final
 from collector.sources.engines import ENGINES, PROCESS_START
 from collector.sources.page import Page, Skip
 from collector.sources.translation import Translation
-from detectors.records import Finding
+from detectors.remarks import Finding
 
 _FRONTS: Final = {engine.prefix: engine.name for engine in ENGINES if engine.front}
 _WITH_CACHE: Final = frozenset(

@@ -9,7 +9,8 @@ from random import Random
 from typing import Final
 
 from collector.sources.protocols import Readable
-from detectors.records import Finding, Reading
+from detectors.records import Reading
+from detectors.remarks import Finding
 
 SPARED_AFTER: Final = 3  # failures in a row, as many as a detector wants to be sure
 MOST_INTERVALS: Final = 4

@@ -18,7 +18,8 @@ from collector.sources.calm import busy, memory_margin_ratio
 from collector.sources.generating import Api, Came, Generator
 from collector.sources.protocols import Place, ScrapeStats, Source, Tools
 from collector.values import Seconds
-from detectors.records import Absence, Finding, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Finding
 
 KIND: Final = "probe"
 PROMPT: Final = "One, two, three,"

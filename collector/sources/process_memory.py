@@ -21,7 +21,7 @@ from collector.sources.process_files import (
 )
 from collector.sources.protocols import Place, Source, Tools
 from collector.values import Seconds, refuse
-from detectors.records import Noticed
+from detectors.remarks import Noticed
 
 OFFERS: Final = frozenset(
     {"memory_rss_bytes", "memory_anon_bytes", "memory_swap_bytes", "restarts_total"}

@@ -13,7 +13,8 @@ from typing import Final
 from collector.sources.page import Page
 from collector.sources.series import Ledger
 from collector.sources.translation import Translation
-from detectors.records import Absence, Finding, Histogram
+from detectors.records import Absence, Histogram
+from detectors.remarks import Finding
 
 MOST_SECONDS: Final = 1e5  # a mean latency beyond a day is the host's uptime, not a request's
 SCRAPES: Final = 12  # in a row, a minute at 5 s

@@ -16,7 +16,8 @@ from types import MappingProxyType
 from typing import Final
 
 from collector.sources.translation import Translation
-from detectors.records import Absence, Finding, Histogram, Quantile
+from detectors.records import Absence, Histogram
+from detectors.remarks import Finding, Quantile
 
 WINDOW_SECONDS: Final = 60.0
 MAX_SNAPSHOTS: Final = 64  # of one signal; at 1 s between scrapes the window still has its minute

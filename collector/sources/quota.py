@@ -23,7 +23,8 @@ from collector.sources.fetch import FetchError, Outcome
 from collector.sources.protocols import Place, Source, Tools
 from collector.sources.quota_headers import Quota, quotas_of
 from collector.values import HttpUrl, Seconds, refuse
-from detectors.records import Absence, Finding
+from detectors.records import Absence
+from detectors.remarks import Finding
 
 SIGNAL: Final = "client_quota_used_ratio"
 _MAX_QUOTAS: Final = 16

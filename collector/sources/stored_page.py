@@ -19,7 +19,7 @@ from collector.sources.page import Page, Sample
 from collector.sources.promql import MARK, Asked, Form
 from collector.sources.stored import StoredSeries
 from collector.sources.stored_server import Found, Share
-from detectors.records import Finding
+from detectors.remarks import Finding
 
 Labels: TypeAlias = Mapping[str, str]
 Origin: TypeAlias = tuple[tuple[str, str], ...]

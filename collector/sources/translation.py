@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from detectors.records import Absence, Finding, Histogram, Identity, Quantile
+from detectors.records import Absence, Histogram, Identity
+from detectors.remarks import Finding, Quantile
 
 
 @dataclass(slots=True)

@@ -25,7 +25,8 @@ from collector.sources.series import Ledger
 from collector.sources.translate import translate
 from collector.sources.translation import Translation
 from collector.sources.workers import Workers
-from detectors.records import Absence, Finding
+from detectors.records import Absence
+from detectors.remarks import Finding
 
 _DERIVED: Final = frozenset({"generation_tokens_per_second", "requests_lost_total"})
 

@@ -16,7 +16,7 @@ from collector.sources.engines import ENGINES
 from collector.sources.keys import Series
 from collector.sources.page import Page, Sample
 from collector.sources.series import is_count
-from detectors.records import Finding
+from detectors.remarks import Finding
 
 DEAD_SECONDS: Final = 600.0
 MAX_WORKERS: Final = 256  # of one page; those beyond are believed

@@ -23,7 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import timezone
 from email.utils import parsedate_to_datetime
@@ -33,12 +33,9 @@ from typing import Any, Callable, NamedTuple, Optional
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
-# how the names of errors end, in Python and in HTTP libraries, where a call got no answer
-LOST = ("ConnectionError", "NetworkError", "ProtocolError", "URLError")
-LATE = ("TimeoutError", "TimeoutException", "Timeout")
-TOO_MANY = 429
+LOST = ("ConnectionError", "NetworkError", "ProtocolError", "URLError", "TimeoutError", "Timeout")
+TOO_MANY, BUDGET_MOST = 429, 100.0
 SPREAD_SECONDS = 1.0  # callers that waited together do not go on together
-BUDGET_MOST = 100.0
 
 
 class FullError(RuntimeError):
@@ -114,7 +111,7 @@ def refusal_of(outcome: Outcome, now: float) -> Optional[Refusal]:
     met: object = outcome.error if outcome.error is not None else outcome.value
     status = status_of(met)
     if status is None:
-        lost = any(it.__name__.endswith((*LOST, *LATE)) for it in type(met).__mro__)
+        lost = any(it.__name__.endswith(LOST) for it in type(met).__mro__)
         return Refusal(0) if lost else None
     if status not in RETRIED:
         return None
@@ -242,16 +239,20 @@ class ClientKit:
         stream_bytes: int = 8_388_608,
         metrics: Optional[Metrics] = None,
         pace: Optional[Pace] = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Optional[Callable[[float], object]] = None,
         errors: tuple[type[Exception], ...] = (Exception,),
     ) -> None:
         self.metrics = metrics or Metrics()
         self.pace = pace or Pace(Retries(), self.metrics)
         self.metrics.bound.set(queue_bound)
         self._workers, self._bound, self._stream_bytes = workers, queue_bound, stream_bytes
-        self._in_flight, self._streams = in_flight, streams
-        self._sleep, self._errors = sleep, errors
-        self._waiting, self._lock = 0, threading.Lock()
+        self._in_flight, self._streams, self._sleep, self._errors = (
+            in_flight,
+            streams,
+            sleep,
+            errors,
+        )
+        self._waiting, self._lock, self._never = 0, threading.Lock(), threading.Event()
         self._flight = threading.BoundedSemaphore(in_flight)
         self._open = threading.BoundedSemaphore(streams)
 
@@ -281,15 +282,20 @@ class ClientKit:
     def call(self, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401  # any function
         """Call until it is not refused, or given up; `FullError` if as many wait as may."""
         self._enter(self._bound)
-        return self._call(function, args)
+        return self._call(self._never, function, *args)
 
-    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    def _rest(self, over: threading.Event, seconds: float) -> None:
+        """Wait; a call whose outcome nobody waits for any more ends here."""
+        if over.is_set() or (over.wait(seconds) if self._sleep is None else self._sleep(seconds)):
+            raise CancelledError
+
+    def _call(self, over: threading.Event, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
         waits, attempt, outcome = True, 0, Outcome(None)
         try:
             while True:
                 with self._flight:
                     while (wait := self.pace.wait_seconds()) > 0.0:
-                        self._sleep(wait)
+                        self._rest(over, wait)
                     waits = waits and self._leave()
                     with self.metrics.flying.track_inprogress():
                         try:
@@ -299,7 +305,7 @@ class ClientKit:
                 again = self.pace.judge(outcome, attempt)
                 if again is None:
                     return outcome.get()
-                self._sleep(again)
+                self._rest(over, again)
                 attempt += 1
         finally:
             del outcome  # an error, its traceback and this frame would hold each other
@@ -337,16 +343,18 @@ class ClientKit:
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Outcome]:
         """Call for each item; yields in their order, and draws no more of them than may wait."""
         pending: deque[tuple[Any, Future[Any]]] = deque()
+        over = threading.Event()
         with ThreadPoolExecutor(self._workers, thread_name_prefix="client-kit") as pool:
             try:
                 for item in items:
                     while len(pending) >= self._bound:
                         yield _outcome(*pending.popleft())
                     self._enter()
-                    pending.append((item, pool.submit(self._call, function, (item,))))
+                    pending.append((item, pool.submit(self._call, over, function, item)))
                 while pending:
                     yield _outcome(*pending.popleft())
             finally:
+                over.set()
                 for _, future in pending:
                     if future.cancel():
                         self._leave()
@@ -361,8 +369,9 @@ class ClientKit:
                 while len(pending) >= self._bound:
                     await asyncio.wait([pending[0][1]])
                     yield _outcome(*pending.popleft())
-                called = self._acall(function, (item,), math.inf)
-                pending.append((item, asyncio.ensure_future(called)))
+                pending.append(
+                    (item, asyncio.ensure_future(self._acall(function, (item,), math.inf)))
+                )
             while pending:
                 await asyncio.wait([pending[0][1]])
                 yield _outcome(*pending.popleft())

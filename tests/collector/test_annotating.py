@@ -17,7 +17,8 @@ from collector.store import Store
 from collector.store import annotations as stored
 from collector.store.annotations import Annotation, Chosen
 from collector.store.session import StoreError
-from detectors.records import Finding, Noticed, Reading
+from detectors.records import Reading
+from detectors.remarks import Finding, Noticed
 from tests.builders import START, a_reading
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from collector.remarks import LogRemarks
-from detectors.records import Finding, Noticed, Reading
+from detectors.records import Reading
+from detectors.remarks import Finding, Noticed
 from tests.builders import a_reading
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from detectors.records import GpuProcess, Histogram, Quantile, Reading
+from detectors.records import Histogram, Reading
+from detectors.remarks import GpuProcess, Quantile
 from tests.builders import a_reading
 
 CYCLE = 450  # scrapes: half an hour of peace, a ramp, a plateau

@@ -12,7 +12,8 @@ from detectors.container_memory import ContainerMemoryConfig
 from detectors.duplicate_copies import DuplicateCopiesConfig
 from detectors.fragmentation import FragmentationConfig
 from detectors.gpu_memory_high import GpuMemoryHighConfig
-from detectors.records import Absence, Finding, GpuProcess, Identity, Level, Reading
+from detectors.records import Absence, Identity, Level, Reading
+from detectors.remarks import Finding, GpuProcess
 from detectors.restarts import RestartsConfig
 from tests.builders import a_reading
 from tests.detectors.recordings import judged, seconds_when

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from detectors.batch_budget import BatchBudgetConfig
-from detectors.records import Absence, Identity, Level, Quantile, Reading, Verdict
+from detectors.records import Absence, Identity, Level, Reading, Verdict
+from detectors.remarks import Quantile
 from detectors.throughput_collapse import ThroughputCollapseConfig
 from detectors.token_latency import TokenLatencyConfig
 from tests.builders import a_reading

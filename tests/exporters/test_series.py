@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from detectors.records import Absence, Finding, Histogram, Level, Noticed, Scope, Stream, Verdict
+from detectors.records import Absence, Histogram, Level, Scope, Stream, Verdict
+from detectors.remarks import Finding, Noticed
 from exporters.catalog import SCRAPES
 from exporters.prometheus import MetricsPage
 from exporters.series import (

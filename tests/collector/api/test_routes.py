@@ -13,7 +13,8 @@ import pytest
 
 from collector.wiring import StoredBaselines
 from detectors.baseline import make_baseline
-from detectors.records import Level, Quantile
+from detectors.records import Level
+from detectors.remarks import Quantile
 from tests.builders import START, a_reading, a_tick
 from tests.collector.api.conftest import Asked, asking
 

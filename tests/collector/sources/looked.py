@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx2
 
 from collector.sources.protocols import Place, Source, SourceSettings, Tools
-from detectors.records import Absence, Finding, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Finding
 from tests.collector.sources.servers import NOW
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

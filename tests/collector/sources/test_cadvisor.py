@@ -11,7 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from collector.sources.cadvisor import OFFERS, CadvisorConfig
-from detectors.records import Absence, Noticed, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Noticed
 from tests.collector.sources.looked import (
     FIXTURES,
     Clock,

@@ -14,7 +14,8 @@ from collector.sources.changes import (
     short_name,
     shortened,
 )
-from detectors.records import Identity, Noticed
+from detectors.records import Identity
+from detectors.remarks import Noticed
 
 KNOWN = Facts(
     engine="vllm", version="0.31.0", model="tiny", dtype="bfloat16", context_tokens=512.0, loras=()

@@ -23,7 +23,8 @@ from collector.sources.page import Skip, parse
 from collector.sources.protocols import Place, Source, Tools
 from collector.sources.series import Ledger
 from collector.sources.translate import translate
-from detectors.records import Absence, Noticed, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Noticed
 from tests.collector.sources.servers import NOW, Server, serving, text
 
 pytestmark = pytest.mark.anyio

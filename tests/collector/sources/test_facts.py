@@ -11,7 +11,8 @@ import pytest
 from collector.sources.facts import FactsConfig, FactsSource, default_facts
 from collector.sources.joined import Companion, JoinedSource
 from collector.sources.scrape import ScrapeSource, ScrapeTarget
-from detectors.records import Absence, Identity, Noticed
+from detectors.records import Absence, Identity
+from detectors.remarks import Noticed
 from tests.collector.sources.engine_server import (
     NOW,
     Clock,

@@ -9,7 +9,8 @@ import pytest
 
 from collector.sources.joined import Companion, JoinedSource
 from collector.sources.protocols import ScrapeStats
-from detectors.records import Absence, Finding, GpuProcess, Identity, Noticed, Reading
+from detectors.records import Absence, Identity, Reading
+from detectors.remarks import Finding, GpuProcess, Noticed
 from tests.builders import a_reading
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from collector.sources.kube_rows import RESTARTS, families
 from collector.sources.kube_state import KubeStateConfig
-from detectors.records import Absence, Noticed, Reading
+from detectors.records import Absence, Reading
+from detectors.remarks import Noticed
 from tests.collector.sources.looked import FIXTURES, Clock, codes, finding, looking
 from tests.collector.sources.servers import serving, text
 

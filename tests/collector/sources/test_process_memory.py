@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from collector.sources.process_files import process_memory
 from collector.sources.process_memory import OFFERS, ProcessConfig
 from collector.sources.protocols import Source
-from detectors.records import Noticed, Reading
+from detectors.records import Reading
+from detectors.remarks import Noticed
 from tests.collector.sources.looked import FIXTURES, assert_all_offered_are_told, looking
 
 pytestmark = [

@@ -9,7 +9,8 @@ import pytest
 from collector.sources.oddities import oddities
 from collector.sources.quality import SCRAPES, Quality
 from collector.sources.translation import Translation
-from detectors.records import Absence, Finding
+from detectors.records import Absence
+from detectors.remarks import Finding
 from tests.collector.sources.reading_pages import NAMES, Scraped, body, page_of, scrapes
 
 

@@ -176,3 +176,24 @@ async def test_in_asyncio_too_callers_are_bounded_and_a_cancelled_one_leaves() -
 
     assert (await first, await third) == (True, True)
     assert bench.sample("openai_api_queue_size") == 0
+
+
+def test_who_stops_taking_outcomes_does_not_wait_for_calls_that_wait() -> None:
+    """Ctrl-C in a batch job must not take as long as what a server told it to wait."""
+    refused = Answer(429, {"retry-after": "60"})
+    metrics = Metrics(CollectorRegistry())
+    kit = ClientKit(workers=3, queue_bound=9, metrics=metrics)
+    asked = threading.Event()
+
+    def ask(number: int) -> Answer:
+        if number:
+            asked.set()
+        return Answer() if number == 0 else refused
+
+    began = time.monotonic()
+    for _ in kit.map(ask, range(100)):
+        assert asked.wait(5)
+        break
+
+    assert time.monotonic() - began < 20
+    assert metrics.waiting._value.get() == 0

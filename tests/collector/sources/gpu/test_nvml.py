@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from collector.sources.nvml import OFFERED
-from detectors.records import Absence, Noticed
+from detectors.records import Absence
+from detectors.remarks import Noticed
 from tests.collector.sources.fake_gpu import GIB, FakeGpus
 from tests.collector.sources.gpu.told import codes, text_of
 
