@@ -246,12 +246,8 @@ class ClientKit:
         self.pace = pace or Pace(Retries(), self.metrics)
         self.metrics.bound.set(queue_bound)
         self._workers, self._bound, self._stream_bytes = workers, queue_bound, stream_bytes
-        self._in_flight, self._streams, self._sleep, self._errors = (
-            in_flight,
-            streams,
-            sleep,
-            errors,
-        )
+        self._in_flight, self._streams = in_flight, streams
+        self._sleep, self._errors = sleep, errors
         self._waiting, self._lock, self._never = 0, threading.Lock(), threading.Event()
         self._flight = threading.BoundedSemaphore(in_flight)
         self._open = threading.BoundedSemaphore(streams)
@@ -313,11 +309,9 @@ class ClientKit:
 
     async def acall(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:  # noqa: ANN401
         """Do as `call` does, in asyncio."""
-        return await self._acall(function, args, self._bound)
+        return await self._acall(self._bound, function, *args)
 
-    async def _acall(
-        self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], most: float
-    ) -> Any:  # noqa: ANN401
+    async def _acall(self, most: float, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:  # noqa: ANN401
         self._enter(most)
         waits, attempt, outcome = True, 0, Outcome(None)
         try:
@@ -369,9 +363,8 @@ class ClientKit:
                 while len(pending) >= self._bound:
                     await asyncio.wait([pending[0][1]])
                     yield _outcome(*pending.popleft())
-                pending.append(
-                    (item, asyncio.ensure_future(self._acall(function, (item,), math.inf)))
-                )
+                called = asyncio.ensure_future(self._acall(math.inf, function, item))
+                pending.append((item, called))
             while pending:
                 await asyncio.wait([pending[0][1]])
                 yield _outcome(*pending.popleft())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from exporters.embed.client_kit import FullError, Retries
+from exporters.embed.client_kit import ClientKit, FullError, Metrics, Retries
 from tests.exporters.embed.kit_bench import Answer, Bench
 
 
@@ -181,8 +183,8 @@ async def test_in_asyncio_too_callers_are_bounded_and_a_cancelled_one_leaves() -
 def test_who_stops_taking_outcomes_does_not_wait_for_calls_that_wait() -> None:
     """Ctrl-C in a batch job must not take as long as what a server told it to wait."""
     refused = Answer(429, {"retry-after": "60"})
-    metrics = Metrics(CollectorRegistry())
-    kit = ClientKit(workers=3, queue_bound=9, metrics=metrics)
+    registry = CollectorRegistry()
+    kit = ClientKit(workers=3, queue_bound=9, metrics=Metrics(registry))
     asked = threading.Event()
 
     def ask(number: int) -> Answer:
@@ -196,4 +198,4 @@ def test_who_stops_taking_outcomes_does_not_wait_for_calls_that_wait() -> None:
         break
 
     assert time.monotonic() - began < 20
-    assert metrics.waiting._value.get() == 0
+    assert registry.get_sample_value("openai_api_queue_size") == 0
