@@ -9,15 +9,15 @@ from alerts.breaker.records import Key
 from collector.config import Config
 from collector.config.models import TargetConfig, TierConfig
 from collector.setups import headers_of, scrape_target
-from collector.sources.facts import default_facts
 from collector.sources.fetch import FetchLimits
 from collector.sources.joined import Companion, JoinedSource, MainSource
-from collector.sources.prometheus_settings import PrometheusConfig
 from collector.sources.protocols import Place, Source, Tools
 from collector.sources.scrape import ScrapeSource
+from collector.sources.server.facts import default_facts
 from collector.sources.settings import NeighbourConfig, SourceConfig
-from collector.sources.stored_server import StoredServer
-from collector.sources.stored_source import PromQLSource
+from collector.sources.stored.server import StoredServer
+from collector.sources.stored.settings import PrometheusConfig
+from collector.sources.stored.source import PromQLSource
 from detectors import wanted_signals
 from detectors.signals import NEIGHBOUR_SIGNALS
 

@@ -37,7 +37,7 @@ from collector.parts import Parts
 from collector.pipeline import Pipeline
 from collector.readers import Reader
 from collector.settling import Settling
-from collector.sources.keys import SeriesPools
+from collector.sources.page.keys import SeriesPools
 from collector.sources.polling import LONGEST_SECONDS, Schedule, poll
 from collector.sources.protocols import Source
 from collector.store import ticks

@@ -67,9 +67,6 @@ class Absence(StrEnum):
     UNUSABLE = "value not usable"  # NaN, infinite, a sentinel of the exporter, or its denominator
 
 
-NEVER_TOLD = frozenset({Absence.NOT_IN_VERSION, Absence.NO_DRIVER, Absence.SWITCHED_OFF})
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Scope:
     """What a stream speaks of: the whole tier, one target or one segment of it."""
@@ -226,12 +223,12 @@ class Reading:
     ) -> Verdict:
         """Return a verdict about this target at this scrape; `facts` are fields of `Verdict`.
 
-        What cannot be told here (not in this version, no driver, switched off) stays unknown and is
-        no trouble: a verdict that rests on it has no cause, so that it alerts nobody.
+        What this version of the engine never tells stays unknown and is no trouble: a verdict that
+        rests on it has no cause, so that it alerts nobody.
         """
         stream = Stream(self.tier, Scope("target", self.target), signal)
         verdict = Verdict(detector, stream, level, self.at, age_seconds=self.age_seconds)
-        if level is Level.UNKNOWN and self.absent.get(signal) in NEVER_TOLD:
+        if level is Level.UNKNOWN and self.absent.get(signal) is Absence.NOT_IN_VERSION:
             facts["cause"] = ""
         return replace(verdict, **facts)
 

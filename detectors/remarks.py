@@ -1,4 +1,4 @@
-"""What a reading says beside its numbers: findings, changes, processes, the bucket of a quantile."""
+"""What a reading says beside its numbers: findings, changes, processes, quantiles' buckets."""
 
 from __future__ import annotations
 

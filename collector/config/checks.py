@@ -16,7 +16,7 @@ from alerts.breaker.parameters import BreakerParameters
 from collector.config import outside, servers
 from collector.config.document import Document, Tree
 from collector.config.problems import Place, nearest
-from collector.sources.engines import engine_names
+from collector.sources.engine.engines import engine_names
 from collector.token_file import SHORTEST_TOKEN, token_lines
 from collector.values import duration_seconds, host_port, http_url
 from detectors.signals import NEIGHBOUR_SIGNALS, SIGNALS

@@ -12,8 +12,8 @@ from alerts.breaker.parameters import BreakerParameters
 from alerts.breaker.records import Mode
 from collector.discovery.settings import DiscoveryConfig
 from collector.sources.credentials import CredentialFiles
-from collector.sources.prometheus_settings import FromPrometheusConfig, PrometheusConfig
 from collector.sources.settings import NeighbourConfig, SourceConfig
+from collector.sources.stored.settings import FromPrometheusConfig, PrometheusConfig
 from collector.values import (
     BaseUrl,
     Cidr,

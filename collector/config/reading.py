@@ -15,7 +15,7 @@ from collector.config.models import Config
 from collector.config.problems import ConfigError, Place
 from collector.config.translation import report
 from collector.discovery.found import Found
-from collector.sources.engines import signal_named
+from collector.sources.engine.engines import signal_named
 
 _SQLITE = "sqlite:///"
 

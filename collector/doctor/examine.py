@@ -12,13 +12,13 @@ from typing import Final
 import httpx2
 
 from collector.doctor.other_kinds import Addition, OtherKind, other_kind
-from collector.sources.enabling import how_to_enable, needed_signals
-from collector.sources.facts import default_facts
+from collector.sources.engine.enabling import how_to_enable, needed_signals
+from collector.sources.engine.missing import why_missing
 from collector.sources.fetch import FetchLimits
 from collector.sources.joined import Companion, JoinedSource
-from collector.sources.missing import why_missing
 from collector.sources.protocols import Place, Tools
 from collector.sources.scrape import ScrapeSource, ScrapeTarget, metrics_url
+from collector.sources.server.facts import default_facts
 from detectors.records import Absence, Reading
 from detectors.remarks import Finding
 from detectors.signals import READING_SIGNALS, Signal

@@ -16,19 +16,19 @@ from typing import Final, Literal, TypeAlias
 import httpx2
 from pydantic import TypeAdapter, ValidationError
 
-from collector.sources.cluster_pages import label, samples
-from collector.sources.families import compile_families
 from collector.sources.fetch import FetchError, FetchLimits, fetch
-from collector.sources.keys import SeriesCache
-from collector.sources.kube_rows import (
+from collector.sources.host.cluster_pages import label, samples
+from collector.sources.host.kube_rows import (
     LIMITS,
     LIMITS_V1,
     REPLICAS,
     SCALER_LABELS,
     WORKLOAD_LABELS,
 )
-from collector.sources.log_amounts import size_text
-from collector.sources.page import Page, parse
+from collector.sources.logs.amounts import size_text
+from collector.sources.page.families import compile_families
+from collector.sources.page.keys import SeriesCache
+from collector.sources.page.page import Page, parse
 from collector.sources.protocols import Place, Source, SourceSettings, Tools
 from collector.sources.scrape import metrics_url
 from collector.sources.settings import NeighbourConfig, SourceConfig

@@ -1,8 +1,8 @@
 """Passes large bodies to workers through memory of the kernel instead of a pipe.
 
 A pipe takes 64 kB at a time; what this saves is in docs/adr/0003. The memory has no name and no
-file system, so nothing of it is left behind and no limit of /dev/shm holds: it is gone with its last
-descriptor, however a process ends.
+file system, so nothing of it is left behind and no limit of /dev/shm holds: it is gone with its
+last descriptor, however a process ends.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from collector.sources.changes import another_server
 from collector.sources.protocols import ScrapeStats, Source
+from collector.sources.server.changes import another_server
 from detectors.records import Absence, Identity, Reading
 from detectors.remarks import Finding, Noticed
 

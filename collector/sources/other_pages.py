@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from collector.sources.engines import Alias, Engine, Row, Term
-from collector.sources.families import normal_name
+from collector.sources.engine.engines import Alias, Engine, Row, Term
 from collector.sources.fetch import FetchLimits
-from collector.sources.page import Page
+from collector.sources.page.families import normal_name
+from collector.sources.page.page import Page
 from collector.sources.protocols import Place, Source, Tools
 from collector.sources.scrape import ScrapeSource, ScrapeTarget
 from collector.values import HttpUrl, Seconds, refuse

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import httpx2
 
-from collector.sources.keys import SeriesPools
+from collector.sources.page.keys import SeriesPools
 from detectors.records import Reading
 
 

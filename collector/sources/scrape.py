@@ -13,13 +13,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 
-from collector.sources.engines import Engine, engines_named, wanted_families
+from collector.sources.engine.engines import Engine, engines_named, wanted_families
+from collector.sources.engine.translation import Translation
+from collector.sources.engine.understanding import Moment, Understanding, absences, offered
 from collector.sources.fetch import Fetched, FetchError, FetchLimits, Outcome, fetch, refuse_cookies
-from collector.sources.keys import SeriesCache, SeriesPools
-from collector.sources.page import Page, parse
+from collector.sources.page.keys import SeriesCache, SeriesPools
+from collector.sources.page.page import Page, parse
 from collector.sources.protocols import ScrapeStats
-from collector.sources.translation import Translation
-from collector.sources.understanding import Moment, Understanding, absences, offered
 from detectors.records import Absence, Identity, Reading
 
 SOURCE: Final = "scrape"

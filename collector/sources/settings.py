@@ -10,22 +10,22 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from collector.sources.allocator import AllocatorConfig
-from collector.sources.broker import BrokerConfig
-from collector.sources.cadvisor import CadvisorConfig
-from collector.sources.canary import CanaryConfig
-from collector.sources.cgroup import CgroupConfig
-from collector.sources.client import ClientConfig
-from collector.sources.dcgm import DcgmConfig
-from collector.sources.facts import FactsConfig
-from collector.sources.kube_state import KubeStateConfig
-from collector.sources.log_lines import LogConfig
-from collector.sources.milvus import MilvusConfig
-from collector.sources.nvml import NvmlConfig
+from collector.sources.gpu.allocator import AllocatorConfig
+from collector.sources.gpu.dcgm import DcgmConfig
+from collector.sources.gpu.nvml import NvmlConfig
+from collector.sources.host.cadvisor import CadvisorConfig
+from collector.sources.host.cgroup import CgroupConfig
+from collector.sources.host.kube_state import KubeStateConfig
+from collector.sources.host.process_memory import ProcessConfig
+from collector.sources.logs.lines import LogConfig
+from collector.sources.neighbours.broker import BrokerConfig
+from collector.sources.neighbours.client import ClientConfig
+from collector.sources.neighbours.milvus import MilvusConfig
+from collector.sources.neighbours.quota import QuotaConfig
 from collector.sources.other_pages import PageConfig
-from collector.sources.probe import ProbeConfig
-from collector.sources.process_memory import ProcessConfig
-from collector.sources.quota import QuotaConfig
+from collector.sources.server.canary import CanaryConfig
+from collector.sources.server.facts import FactsConfig
+from collector.sources.server.probe import ProbeConfig
 
 SourceConfig: TypeAlias = Annotated[
     PageConfig

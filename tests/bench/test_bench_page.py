@@ -9,8 +9,8 @@ from time import perf_counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from collector.sources.keys import SeriesCache
-from collector.sources.page import parse
+from collector.sources.page.keys import SeriesCache
+from collector.sources.page.page import parse
 from tests.collector.sources.page_facts import normal
 from tests.collector.sources.reading_pages import FAMILIES, Scraped, body
 

@@ -110,7 +110,7 @@ def steps(
 def test_false_alarms_at_the_edge_of_the_gate_stay_within_the_budget() -> None:
     rng = np.random.default_rng(21)
     tier = learnt(rng, 20, ticks=200, each=50)
-    often = SequentialDriftConfig(false_informs=20_000)  # in 30 days: every 130 s of a stream
+    often = SequentialDriftConfig(false_informs=1000)  # in 30 days: one in 43 min of a stream
     detector = often.build()
     edge: dict[str, FloatArray] = {}
     for lane, baseline in tier.state.baselines.items():
@@ -123,13 +123,13 @@ def test_false_alarms_at_the_edge_of_the_gate_stay_within_the_budget() -> None:
     def at_edge(segment: str) -> FloatArray:
         return rng.choice(edge[f"{segment} at"], size=20, p=edge[segment])
 
-    ticks, memory = 600, None
+    ticks, memory = 2000, None
     for memory, _ in steps(tier, detector, ticks, at_edge):
         pass
 
     places = [row for row, key in enumerate(memory.watch.keys) if "segment:" in key]
     alarms = int(memory.watch.evidence["inform"].alarms[places].sum())
-    allowed = len(places) * ticks * SECONDS / (30 * 86_400 / 20_000)
+    allowed = len(places) * ticks * SECONDS / (30 * 86_400 / 1000)
     told(f"alarms at the gate's edge: {alarms} of {allowed:.0f} allowed")
     assert 1 <= alarms <= allowed
 
@@ -172,8 +172,8 @@ def test_five_percent_of_prompts_thirty_times_longer_page_within_the_stated_requ
     found = [requests for scope, requests in paged.items() if scope != TIER_SCOPE]
     told(f"5 % x 30, page: median {np.median(found):.0f}, most {max(found)} of {len(found)}")
     assert len(found) == 20
-    assert np.median(found) <= 600
-    assert max(found) <= 1000
+    assert np.median(found) <= 750  # one false page in 90 days of 1,000 streams: 24 nats
+    assert max(found) <= 1400
 
 
 def test_late_requests_count_once_in_the_tick_that_is_open() -> None:

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from collector.source_memories import restore, saved
-from collector.sources.canary import CanaryConfig, CanarySource
-from collector.sources.canary_answers import Reference
-from collector.sources.facts import FactsConfig
+from collector.sources.server.canary import CanaryConfig, CanarySource
+from collector.sources.server.canary_answers import Reference
+from collector.sources.server.facts import FactsConfig
 from detectors.records import Identity
 from tests.collector.sources.engine_server import place, tools
 

@@ -11,8 +11,8 @@ from typing import Final
 import httpx2
 import pytest
 
+from collector.sources.page.series import MAX_PARTS
 from collector.sources.protocols import Place, Source, SourceSettings, Tools
-from collector.sources.series import MAX_PARTS
 from detectors.records import Absence, Reading
 from detectors.signals import READING_SIGNALS, SIGNALS, Kind
 from tests.collector.sources.engine_server import a_scrape

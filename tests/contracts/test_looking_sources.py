@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 import pytest
 
-from collector.sources.cadvisor import CadvisorConfig
-from collector.sources.cgroup import CgroupConfig
+from collector.sources.host.cadvisor import CadvisorConfig
+from collector.sources.host.cgroup import CgroupConfig
+from collector.sources.host.kube_state import KubeStateConfig
+from collector.sources.host.process_memory import ProcessConfig
 from collector.sources.joined import Companion, JoinedSource
-from collector.sources.kube_state import KubeStateConfig
-from collector.sources.log_lines import LogConfig
-from collector.sources.process_memory import ProcessConfig
+from collector.sources.logs.lines import LogConfig
 from collector.sources.protocols import Source
 from detectors.records import Absence
 from detectors.signals import SIGNALS, Kind

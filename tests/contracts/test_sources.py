@@ -16,11 +16,11 @@ from typing import TypeAlias
 import httpx2
 import pytest
 
-from collector.sources.engines import ENGINES
-from collector.sources.prometheus_settings import PrometheusConfig
+from collector.sources.engine.engines import ENGINES
+from collector.sources.engine.understanding import offered
 from collector.sources.protocols import Source
-from collector.sources.stored_server import StoredServer
-from collector.sources.understanding import offered
+from collector.sources.stored.server import StoredServer
+from collector.sources.stored.settings import PrometheusConfig
 from detectors.records import Absence, Reading
 from detectors.signals import SIGNALS, Kind
 from tests.collector.sources.fake_prometheus import FakePrometheus, a_server, a_stored

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from detectors.baseline import Baseline, make_baseline
-from detectors.records import TIER_SCOPE, FloatArray, Level, Stream, Verdict
+from detectors.records import FloatArray, Level, Verdict
 from detectors.sequential_drift import SequentialDriftConfig
 from detectors.signals import grid_of
 from tests.builders import START, a_tick
@@ -136,7 +136,3 @@ def test_loops_are_found_and_the_prompts_behind_them_are_not(requests_of, whole:
 
     assert found(whole, loops, "output")["output_looping"][0] <= 40
     assert set(found(whole, loops, "input")) == {"max_tokens", "temperature"}
-
-
-def test_streams_of_a_tier_are_named_by_their_signal_alone() -> None:
-    assert Stream("chat", TIER_SCOPE, ANSWERS, "v1").scope.kind == "tier"

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 import httpx2
 
-from collector.sources.nvml import OFFERED, NvmlConfig, NvmlSource
+from collector.sources.gpu.nvml import OFFERED, NvmlConfig, NvmlSource
 from collector.sources.protocols import Place, Tools
 from detectors.records import Absence, Reading
 

@@ -198,6 +198,7 @@ def test_weaker_doubts_are_told_beside_the_answer(tmp_path: Path) -> None:
         (gzip.compress(b'{"id": 1}\n')[:-9], "cannot be read after line"),
         (b'{"tokens": ["%s"], "token_logprobs": [7], "i": 0}\n' % SECRET.encode(), "line 1"),
     ],
+    ids=["empty", "text", "torn gzip", "odd value"],
 )
 def test_a_file_that_is_none_of_these_ends_the_command(
     tmp_path: Path, data: bytes, words: str

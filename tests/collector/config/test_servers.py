@@ -12,7 +12,7 @@ from alerts.breaker.records import Key
 from collector.config import Config, ConfigError, load
 from collector.readers import Reader, readers_of
 from collector.sources.protocols import Tools
-from collector.sources.stored_source import PromQLSource
+from collector.sources.stored.source import PromQLSource
 from tests.collector.sources.servers import NOW
 
 DOCS = Path(__file__).parents[3] / "docs" / "sources" / "prometheus.md"

@@ -14,8 +14,8 @@ import yaml
 from collector.config import load
 from collector.doctor.draft import draft
 from collector.doctor.examine import Examination, Instruments, examine
-from collector.sources.dcgm import DcgmConfig
-from collector.sources.kube_state import KubeStateConfig
+from collector.sources.gpu.dcgm import DcgmConfig
+from collector.sources.host.kube_state import KubeStateConfig
 from tests.collector.doctor.pages import an_engine
 from tests.collector.sources.probes import page_text
 from tests.collector.sources.servers import NOW

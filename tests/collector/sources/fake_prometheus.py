@@ -11,10 +11,10 @@ from urllib.parse import parse_qs
 
 import httpx2
 
-from collector.sources.prometheus_settings import PrometheusConfig
 from collector.sources.scrape import ScrapeTarget
-from collector.sources.stored_server import StoredServer
-from collector.sources.stored_source import PromQLSource
+from collector.sources.stored.server import StoredServer
+from collector.sources.stored.settings import PrometheusConfig
+from collector.sources.stored.source import PromQLSource
 from detectors.records import Reading
 from tests.collector.sources.servers import NOW
 

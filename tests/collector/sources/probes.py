@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx2
 
-from collector.sources.allocator import AllocatorConfig
-from collector.sources.keys import SeriesCache
-from collector.sources.probe_pages import ProcessPage, read_page, wanted
+from collector.sources.gpu.allocator import AllocatorConfig
+from collector.sources.gpu.probe_pages import ProcessPage, read_page, wanted
+from collector.sources.page.keys import SeriesCache
 from collector.sources.protocols import Place, Source, Tools
 from tests.collector.sources.servers import NOW
 

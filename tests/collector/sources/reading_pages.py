@@ -7,11 +7,11 @@ import lzma
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from collector.sources.engines import ENGINES, Engine, wanted_families
-from collector.sources.keys import SeriesCache
-from collector.sources.page import Page, parse
-from collector.sources.series import Ledger
-from collector.sources.translate import Translation, translate
+from collector.sources.engine.engines import ENGINES, Engine, wanted_families
+from collector.sources.engine.translate import Translation, translate
+from collector.sources.page.keys import SeriesCache
+from collector.sources.page.page import Page, parse
+from collector.sources.page.series import Ledger
 
 PAGES = Path(__file__).parents[2] / "fixtures" / "metrics"
 FAMILIES = wanted_families(ENGINES)

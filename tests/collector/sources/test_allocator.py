@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from collector.config import load
-from collector.sources.allocator import MAX_PROCESSES, AllocatorConfig
-from collector.sources.probe_pages import FAMILIES
+from collector.sources.gpu.allocator import MAX_PROCESSES, AllocatorConfig
+from collector.sources.gpu.probe_pages import FAMILIES
 from detectors.records import Absence, Reading
 from detectors.signals import SIGNALS
 from tests.collector.sources.probes import GIB, a_source, page_text

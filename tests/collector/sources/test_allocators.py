@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from collector.sources.allocators import Together, together
-from collector.sources.keys import SeriesCache
-from collector.sources.probe_pages import FAMILIES, ProcessPage, read_page, wanted
-from collector.sources.series import Ledger
+from collector.sources.gpu.allocators import Together, together
+from collector.sources.gpu.probe_pages import FAMILIES, ProcessPage, read_page, wanted
+from collector.sources.page.keys import SeriesCache
+from collector.sources.page.series import Ledger
 from detectors.records import Absence
 from tests.collector.sources.probes import GIB, a_page, page_text
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from collector.sources import nats_streams
-from collector.sources.broker import BrokerConfig
-from collector.sources.redis_streams import RedisAddress, Reply, stream_depth
+from collector.sources.neighbours import nats_streams
+from collector.sources.neighbours.broker import BrokerConfig
+from collector.sources.neighbours.redis_streams import RedisAddress, Reply, stream_depth
 from detectors.records import Absence
 from tests.collector.sources.neighbours import (
     at,

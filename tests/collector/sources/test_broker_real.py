@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.sources.broker import BrokerConfig
+from collector.sources.neighbours.broker import BrokerConfig
 from detectors.records import Reading
 from tests.collector.sources.neighbours import check_contract, codes, read_once
 from tests.parts import need_program

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collector.sources.buckets import histograms
-from collector.sources.page import Skip
+from collector.sources.page.buckets import histograms
+from collector.sources.page.page import Skip
 from detectors.records import Absence
 from tests.collector.sources.reading_pages import Scraped, body, page_of
 

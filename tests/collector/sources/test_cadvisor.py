@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from collector.sources.cadvisor import OFFERS, CadvisorConfig
+from collector.sources.host.cadvisor import OFFERS, CadvisorConfig
 from detectors.records import Absence, Reading
 from detectors.remarks import Noticed
 from tests.collector.sources.looked import (

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import httpx2
 import pytest
 
-from collector.sources.canary import SIGNAL, CanaryConfig, CanarySource
-from collector.sources.canary_answers import AnswersError
-from collector.sources.canary_prompts import PROMPTS
+from collector.sources.server.canary import SIGNAL, CanaryConfig, CanarySource
+from collector.sources.server.canary_answers import AnswersError
+from collector.sources.server.canary_prompts import PROMPTS
 from detectors.records import Absence, Reading
 from tests.collector.sources.engine_server import (
     ANSWERS,

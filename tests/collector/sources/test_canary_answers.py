@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.sources.canary_answers import AnswersError, Reference, divergence_nats
+from collector.sources.server.canary_answers import AnswersError, Reference, divergence_nats
 from detectors.records import Identity
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from collector.sources.cgroup import OFFERS, CgroupConfig
+from collector.sources.host.cgroup import OFFERS, CgroupConfig
 from detectors.records import Absence
 from tests.collector.sources.looked import (
     FIXTURES,

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from collector.sources.changes import (
+from collector.sources.names import short_name, shortened
+from collector.sources.server.changes import (
     Facts,
     adapters,
     another_server,
     changes,
-    short_name,
-    shortened,
 )
 from detectors.records import Identity
 from detectors.remarks import Noticed

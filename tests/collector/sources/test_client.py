@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from pydantic import ValidationError
 
-from collector.sources.client import DEFAULT_TERMS, ClientConfig
+from collector.sources.neighbours.client import DEFAULT_TERMS, ClientConfig
 from detectors.records import Absence
 from exporters.embed.client_kit import ClientKit, Metrics
 from tests.collector.sources.neighbours import at, check_contract, codes, page, read_once

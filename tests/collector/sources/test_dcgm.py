@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from collector.sources.dcgm import DCGM, DcgmConfig
-from collector.sources.dcgm_tidy import Tidy
-from collector.sources.engines import wanted_families
-from collector.sources.keys import SeriesCache
-from collector.sources.page import Skip, parse
+from collector.sources.engine.engines import wanted_families
+from collector.sources.engine.translate import translate
+from collector.sources.gpu.dcgm import DCGM, DcgmConfig
+from collector.sources.gpu.dcgm_tidy import Tidy
+from collector.sources.page.keys import SeriesCache
+from collector.sources.page.page import Skip, parse
+from collector.sources.page.series import Ledger
 from collector.sources.protocols import Place, Source, Tools
-from collector.sources.series import Ledger
-from collector.sources.translate import translate
 from detectors.records import Absence, Reading
 from detectors.remarks import Noticed
 from tests.collector.sources.servers import NOW, Server, serving, text

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from collector.config import load
-from collector.sources import measure, oddities, polling, quality, quantiles, workers
-from collector.sources.engines import ENGINES
+from collector.sources import polling
+from collector.sources.engine import measure, oddities, quality, quantiles, workers
+from collector.sources.engine.engines import ENGINES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "sources" / "engines.md").read_text()

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from collector.sources.engines import ENGINES, engines_named
-from collector.sources.page import Skip
-from collector.sources.translate import Translation
+from collector.sources.engine.engines import ENGINES, engines_named
+from collector.sources.engine.translate import Translation
+from collector.sources.page.page import Skip
 from detectors.records import Absence
 from tests.collector.sources.reading_pages import Scraped, body
 

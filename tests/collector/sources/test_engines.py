@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from collector.sources.engines import (
+from collector.sources.engine.engines import (
     ENGINES,
     Alias,
     Engine,
@@ -17,8 +17,8 @@ from collector.sources.engines import (
     engines_named,
     signal_named,
 )
-from collector.sources.page import Skip
-from collector.sources.translate import Translation
+from collector.sources.engine.translate import Translation
+from collector.sources.page.page import Skip
 from detectors.records import Absence
 from detectors.signals import READING_SIGNALS, SIGNALS
 from tests.collector.sources.expected import EXPECTED, written

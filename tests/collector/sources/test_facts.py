@@ -8,9 +8,9 @@ from dataclasses import replace
 import httpx2
 import pytest
 
-from collector.sources.facts import FactsConfig, FactsSource, default_facts
 from collector.sources.joined import Companion, JoinedSource
 from collector.sources.scrape import ScrapeSource, ScrapeTarget
+from collector.sources.server.facts import FactsConfig, FactsSource, default_facts
 from detectors.records import Absence, Identity
 from detectors.remarks import Noticed
 from tests.collector.sources.engine_server import (

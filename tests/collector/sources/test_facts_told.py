@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.sources.changes import Facts, short_name
-from collector.sources.facts_told import (
+from collector.sources.names import short_name
+from collector.sources.server.changes import Facts
+from collector.sources.server.facts_told import (
     ENDPOINTS,
     Told,
     endpoints_of,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from collector.sources.engines import ENGINES
-from collector.sources.page import Page
-from collector.sources.translation import Translation
-from collector.sources.understanding import Moment, Understanding, absences, offered
-from collector.sources.workers import MAX_WORKERS, Workers
+from collector.sources.engine.engines import ENGINES
+from collector.sources.engine.translation import Translation
+from collector.sources.engine.understanding import Moment, Understanding, absences, offered
+from collector.sources.engine.workers import MAX_WORKERS, Workers
+from collector.sources.page.page import Page
 from detectors.records import Absence, Level, Verdict
 from detectors.stalled import StalledConfig
 from tests.builders import a_reading

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.sources.generating import _is_generation, _tokens
+from collector.sources.server.generating import _is_generation, _tokens
 from tests.collector.sources.engine_server import ANSWERS
 
 TGI = {

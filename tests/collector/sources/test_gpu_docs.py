@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from collector.config import load
-from collector.sources import dcgm_tidy, gpu_owner, gpu_states
-from collector.sources.dcgm import DcgmConfig
-from collector.sources.nvml import OFFERED, NvmlConfig
+from collector.sources.gpu import dcgm_tidy, gpu_owner, gpu_states
+from collector.sources.gpu.dcgm import DcgmConfig
+from collector.sources.gpu.nvml import OFFERED, NvmlConfig
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "sources" / "gpu.md").read_text()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from collector.sources.gpu_owner import GpuRow, Owned, Owners, OwnProcesses
-from collector.sources.gpu_proc import ancestry, foreign_namespace, listeners, process_facts
+from collector.sources.gpu.gpu_owner import GpuRow, Owned, Owners, OwnProcesses
+from collector.sources.host.proc import ancestry, foreign_namespace, listeners, process_facts
 
 FIRST_NAMESPACE = "pid:[4026531836]"
 GIB = 2.0**30

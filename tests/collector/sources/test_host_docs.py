@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from collector.config import load
-from collector.sources import cadvisor, cgroup, kube_state, log_lines, process_memory
-from collector.sources.log_patterns import EVENTS
+from collector.sources.host import cadvisor, cgroup, kube_state, process_memory
+from collector.sources.logs import lines as log_lines
+from collector.sources.logs.patterns import EVENTS
 
 ROOT = Path(__file__).parents[3]
 PAGES = {
     name: (ROOT / f"docs/sources/{name}.md").read_text() for name in ("host", "kubernetes", "logs")
 }
 MODULES = {
-    "host": ("cgroup", "kills", "process_memory"),
-    "kubernetes": ("cadvisor", "kills", "kube_pods", "kube_scaling"),
-    "logs": ("log_lines", "log_crosscheck"),
+    "host": ("host/cgroup", "host/kills", "host/process_memory"),
+    "kubernetes": ("host/cadvisor", "host/kills", "host/kube_pods", "host/kube_scaling"),
+    "logs": ("logs/lines", "logs/crosscheck"),
 }
 
 

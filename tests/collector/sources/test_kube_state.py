@@ -8,8 +8,8 @@ from time import perf_counter
 import pytest
 from pydantic import ValidationError
 
-from collector.sources.kube_rows import RESTARTS, families
-from collector.sources.kube_state import KubeStateConfig
+from collector.sources.host.kube_rows import RESTARTS, families
+from collector.sources.host.kube_state import KubeStateConfig
 from detectors.records import Absence, Reading
 from detectors.remarks import Noticed
 from tests.collector.sources.looked import FIXTURES, Clock, codes, finding, looking

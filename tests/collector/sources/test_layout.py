@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.sources.engines import ENGINES, engines_named, wanted_families
-from collector.sources.keys import MAX_LAYOUTS, SeriesCache
-from collector.sources.page import Page, parse
+from collector.sources.engine.engines import ENGINES, engines_named, wanted_families
+from collector.sources.page.keys import MAX_LAYOUTS, SeriesCache
+from collector.sources.page.page import Page, parse
 from tests.collector.sources.reading_pages import FAMILIES, NAMES, body, scrapes
 
 REPEATED = [

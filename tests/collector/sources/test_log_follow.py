@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.sources import log_follow
-from collector.sources.log_follow import LINE_BYTES, LogFollower
-from collector.sources.log_scan import scan
+from collector.sources.logs import follow as log_follow
+from collector.sources.logs.follow import LINE_BYTES, LogFollower
+from collector.sources.logs.scan import scan
 from tests.collector.sources.looked import FIXTURES
 
 LIMIT = 65_536

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from collector.sources import log_follow
-from collector.sources.log_lines import LogConfig, LogPatternConfig
+from collector.sources.logs import follow as log_follow
+from collector.sources.logs.lines import LogConfig, LogPatternConfig
 from collector.sources.protocols import Source
 from detectors.records import Identity, Reading
 from tests.collector.sources.looked import FIXTURES, Clock, codes, finding, looking

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.sources.log_amounts import TorchOom, torch_oom
-from collector.sources.log_limits import StatedLimits
-from collector.sources.log_patterns import EVENTS, xid_code
-from collector.sources.log_scan import LauncherRecord, OwnPatterns, plain, scan
-from collector.sources.log_statistics import Statistics, statistics
+from collector.sources.logs.amounts import TorchOom, torch_oom
+from collector.sources.logs.limits import StatedLimits
+from collector.sources.logs.patterns import EVENTS, xid_code
+from collector.sources.logs.scan import LauncherRecord, OwnPatterns, plain, scan
+from collector.sources.logs.statistics import Statistics, statistics
 from tests.collector.sources.looked import FIXTURES, Clock
 
 LOGS = FIXTURES / "logs"

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from collector.sources.process_memory import OFFERS, ProcessConfig
+from collector.sources.host.process_memory import OFFERS, ProcessConfig
 from collector.sources.protocols import Source, Tools
 from detectors.records import Reading
 from tests.collector.sources.looked import PLACE, Clock, assert_all_offered_are_told

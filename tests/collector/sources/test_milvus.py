@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.sources.milvus import MilvusConfig
+from collector.sources.neighbours.milvus import MilvusConfig
 from detectors.records import Absence
 from tests.collector.sources.neighbours import at, check_contract, page, read_once
 from tests.collector.sources.servers import hanging_up, text

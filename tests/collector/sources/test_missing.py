@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from collector.sources.enabling import how_to_enable, needed_signals
-from collector.sources.engines import ENGINES, Engine
-from collector.sources.missing import explained, why_missing
-from collector.sources.versions import release, span_ends
+from collector.sources.engine.enabling import how_to_enable, needed_signals
+from collector.sources.engine.engines import ENGINES, Engine
+from collector.sources.engine.missing import explained, why_missing
+from collector.sources.engine.versions import release, span_ends
 from detectors.records import Absence, Identity
 from detectors.signals import SIGNALS
 from tests.collector.sources.reading_pages import Scraped, body

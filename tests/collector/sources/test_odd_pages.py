@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.sources.families import normal_bytes
-from collector.sources.page import Page, Skip
+from collector.sources.page.families import normal_bytes
+from collector.sources.page.page import Page, Skip
 from detectors.records import Absence
 from tests.collector.sources.expected import PAGES
 from tests.collector.sources.reading_pages import FAMILIES, NAMES, Scraped, body, page_of

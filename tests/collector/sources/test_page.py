@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 
-from collector.sources.families import compile_families
-from collector.sources.keys import SeriesCache
-from collector.sources.page import MAX_LINE_BYTES, MAX_SAMPLES, Page, Skip, parse
+from collector.sources.page.families import compile_families
+from collector.sources.page.keys import SeriesCache
+from collector.sources.page.page import MAX_LINE_BYTES, MAX_SAMPLES, Page, Skip, parse
 from tests.collector.sources.page_facts import normal, read_line
 from tests.collector.sources.reading_pages import FAMILIES, NAMES, body, page_of
 

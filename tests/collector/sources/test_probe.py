@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from collector.sources.calm import busy, memory_margin_ratio
 from collector.sources.credentials import CredentialFiles, headers_for
-from collector.sources.probe import PROMPT, ProbeConfig, ProbeSource
+from collector.sources.server.calm import busy, memory_margin_ratio
+from collector.sources.server.probe import PROMPT, ProbeConfig, ProbeSource
 from detectors.records import Absence, Reading
 from tests.builders import a_reading
 from tests.collector.sources.engine_server import (

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from collector.sources.process_files import process_memory
-from collector.sources.process_memory import OFFERS, ProcessConfig
+from collector.sources.host.process_files import process_memory
+from collector.sources.host.process_memory import OFFERS, ProcessConfig
 from collector.sources.protocols import Source
 from detectors.records import Reading
 from detectors.remarks import Noticed

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from collector.sources.engines import ENGINES
-from collector.sources.understanding import Moment, Understanding
+from collector.sources.engine.engines import ENGINES
+from collector.sources.engine.understanding import Moment, Understanding
 from detectors.records import Absence
 from tests.collector.sources.fake_prometheus import (
     ENGINE,

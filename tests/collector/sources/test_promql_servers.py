@@ -12,10 +12,10 @@ from time import monotonic
 import httpx2
 import pytest
 
-from collector.sources.prometheus_settings import PrometheusConfig
 from collector.sources.scrape import ScrapeSource, ScrapeTarget
-from collector.sources.stored_server import StoredServer
-from collector.sources.stored_source import PromQLSource
+from collector.sources.stored.server import StoredServer
+from collector.sources.stored.settings import PrometheusConfig
+from collector.sources.stored.source import PromQLSource
 from detectors.records import Absence, Histogram, Reading
 from tests.collector.sources.reading_pages import body
 from tests.collector.sources.servers import NOW

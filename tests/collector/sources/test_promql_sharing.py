@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from collector.sources.prometheus_settings import PrometheusConfig
+from collector.sources.stored.settings import PrometheusConfig
 from detectors.records import Absence
 from tests.collector.sources.fake_prometheus import (
     URL,

@@ -14,8 +14,8 @@ import httpx2
 import pytest
 
 from collector.sources.fetch import FetchError
-from collector.sources.prometheus_settings import PrometheusConfig
-from collector.sources.stored_client import StoredClient
+from collector.sources.stored.client import StoredClient
+from collector.sources.stored.settings import PrometheusConfig
 from tests.parts import need_program
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.sources.engines import VLLM, engines_named
+from collector.sources.engine.engines import VLLM, engines_named
 from collector.sources.fetch import FetchError
-from collector.sources.promql import (
+from collector.sources.stored.asking import Answer, StoredSeries, decode
+from collector.sources.stored.promql import (
     MAX_NAMES,
     MAX_QUERY_BYTES,
     forms_of,
@@ -19,9 +20,8 @@ from collector.sources.promql import (
     selector,
     spelled,
 )
-from collector.sources.stored import Answer, StoredSeries, decode
-from collector.sources.stored_page import OriginMemory, rebuilt
-from collector.sources.stored_server import Share
+from collector.sources.stored.rebuilt import OriginMemory, rebuilt
+from collector.sources.stored.server import Share
 
 
 def test_every_spelling_of_a_colon_name_is_asked_for_by_name() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from collector.sources.oddities import oddities
-from collector.sources.quality import SCRAPES, Quality
-from collector.sources.translation import Translation
+from collector.sources.engine.oddities import oddities
+from collector.sources.engine.quality import SCRAPES, Quality
+from collector.sources.engine.translation import Translation
 from detectors.records import Absence
 from detectors.remarks import Finding
 from tests.collector.sources.reading_pages import NAMES, Scraped, body, page_of, scrapes

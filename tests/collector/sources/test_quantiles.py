@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collector.sources.quantiles import (
+from collector.sources.engine.quantiles import (
     GAUGES,
     MAX_SNAPSHOTS,
     Growth,
@@ -20,7 +20,7 @@ from collector.sources.quantiles import (
     offered_quantiles,
     quantile_of,
 )
-from collector.sources.translation import Translation
+from collector.sources.engine.translation import Translation
 from detectors.records import Absence, Histogram
 from detectors.signals import SIGNALS
 from tests.collector.sources.reading_pages import Scraped, scrapes

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from collector.sources.quota import SIGNAL, QuotaConfig
-from collector.sources.quota_headers import quotas_of, reset_seconds
+from collector.sources.neighbours.quota import SIGNAL, QuotaConfig
+from collector.sources.neighbours.quota_headers import quotas_of, reset_seconds
 from detectors.records import Absence
 from tests.collector.sources.neighbours import (
     at,

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from collector.sources.translate import Translation
+from collector.sources.engine.translate import Translation
 from detectors.records import Histogram
 from detectors.signals import SIGNALS, Kind
 from tests.collector.sources.reading_pages import Scraped, body, scrapes

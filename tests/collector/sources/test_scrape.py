@@ -10,12 +10,12 @@ from time import monotonic
 import httpx2
 import pytest
 
-from collector.sources import understanding
-from collector.sources.engines import ENGINES
+from collector.sources.engine import understanding
+from collector.sources.engine.engines import ENGINES
+from collector.sources.engine.translation import Translation
+from collector.sources.engine.understanding import offered
 from collector.sources.fetch import Outcome
 from collector.sources.scrape import LARGE_BYTES, ScrapeSource, ScrapeTarget, metrics_url
-from collector.sources.translation import Translation
-from collector.sources.understanding import offered
 from detectors.records import Absence, Reading
 from tests.collector.busy_threads import busy_threads, turns
 from tests.collector.sources.reading_pages import body

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.sources.series import MAX_PARTS, Ledger, Point, RawHistogram
+from collector.sources.page.series import MAX_PARTS, Ledger, Point, RawHistogram
 from detectors.records import Histogram
 
 START = 1_700_000_000.0

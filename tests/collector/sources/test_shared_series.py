@@ -11,10 +11,10 @@ import pytest
 
 from collector.config import load
 from collector.readers import readers_of
-from collector.sources.engines import engines_named, wanted_families
+from collector.sources.engine.engines import engines_named, wanted_families
 from collector.sources.joined import JoinedSource
-from collector.sources.keys import SeriesCache, SeriesPool, SeriesPools
-from collector.sources.page import parse
+from collector.sources.page.keys import SeriesCache, SeriesPool, SeriesPools
+from collector.sources.page.page import parse
 from collector.sources.protocols import Tools
 from tests.collector.sources.reading_pages import FAMILIES, body
 from tests.collector.sources.test_layout import shown

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collector.sources.oddities import oddities
-from collector.sources.page import Skip
-from collector.sources.quality import Quality
-from collector.sources.quantiles import Windows
-from collector.sources.translate import Translation
+from collector.sources.engine.oddities import oddities
+from collector.sources.engine.quality import Quality
+from collector.sources.engine.quantiles import Windows
+from collector.sources.engine.translate import Translation
+from collector.sources.page.page import Skip
 from detectors.records import Absence
 from tests.collector.sources.reading_pages import NAMES, Scraped, body, page_of
 

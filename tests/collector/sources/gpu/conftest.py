@@ -12,7 +12,7 @@ import httpx2
 import pynvml
 import pytest
 
-from collector.sources.nvml import NvmlConfig, NvmlSource
+from collector.sources.gpu.nvml import NvmlConfig, NvmlSource
 from collector.sources.protocols import Tools
 from tests.collector.sources.fake_gpu import FakeGpus, compile_fake
 from tests.collector.sources.gpu.told import PLACE

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collector.sources.nvml import OFFERED
+from collector.sources.gpu.nvml import OFFERED
 from detectors.records import Absence
 from detectors.remarks import Noticed
 from tests.collector.sources.fake_gpu import GIB, FakeGpus

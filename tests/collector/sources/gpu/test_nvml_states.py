@@ -12,8 +12,8 @@ import pynvml
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from collector.sources.gpu.nvml import OFFERED, NvmlConfig
 from collector.sources.joined import Companion, JoinedSource
-from collector.sources.nvml import OFFERED, NvmlConfig
 from collector.sources.protocols import ScrapeStats
 from collector.sources.settings import SourceConfig
 from detectors.limit import Limit, LimitConfig

@@ -1,0 +1,1 @@
+"""GPUs and the memory that a process holds on them."""

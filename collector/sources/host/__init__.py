@@ -1,0 +1,1 @@
+"""Containers, processes and what Kubernetes says of them."""

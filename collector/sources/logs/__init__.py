@@ -1,0 +1,1 @@
+"""Followed log files against a table of patterns."""

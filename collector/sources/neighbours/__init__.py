@@ -1,0 +1,1 @@
+"""What stands beside a tier: clients, quotas, brokers, vector stores."""

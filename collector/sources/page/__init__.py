@@ -1,0 +1,1 @@
+"""A metrics page: lines to samples, series and buckets."""

@@ -1,0 +1,1 @@
+"""The same signals from a Prometheus server that stores them."""
