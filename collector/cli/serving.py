@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from pydantic import BaseModel, ConfigDict
 
-from collector.cli.options import DEFAULT_CONFIG, config_option, json_option, loaded
+from collector.cli.options import config_option, json_option, loaded
 from collector.cli.output import TROUBLE, fail, printable, show_json
 from collector.config import Config, ConfigError, Problem, load
 
@@ -45,15 +45,15 @@ def serve(config_path: Path) -> None:
 
 
 @click.command()
-@click.argument(
-    "file", type=click.Path(path_type=Path), default=DEFAULT_CONFIG, envvar="FUSEWIRE_CONFIG"
-)
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@config_option
 @json_option
-def check_config(file: Path, *, as_json: bool) -> None:
+def check_config(file: Path | None, config_path: Path, *, as_json: bool) -> None:
     """Check the configuration FILE (fusewire.yaml) without starting anything.
 
     Every problem is listed at once, with its line, what was expected and what to do.
     """
+    file = file or config_path
     try:
         config = load(file, os.environ)
     except ConfigError as error:

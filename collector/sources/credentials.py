@@ -164,13 +164,13 @@ def header_lines(text: str, where: str) -> dict[str, str]:
 
 
 def may_leak(url: str) -> bool:
-    """Whether what is sent to `url` can be read on the way: plain http, and not to this machine.
+    """Whether what is sent to `url` can be read on the way: not encrypted, not to this machine.
 
     >>> may_leak("http://10.0.0.7:8000"), may_leak("http://127.0.0.1:8000")
     (True, False)
     """
     parts = urlsplit(url)
-    if parts.scheme != "http" or parts.hostname == "localhost":
+    if parts.scheme not in {"http", "redis"} or parts.hostname == "localhost":
         return False
     try:
         return not ipaddress.ip_address(parts.hostname or "").is_loopback

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from collector.sources.credentials import may_leak
 from collector.sources.engine.engines import Alias, Engine, Row, Term
 from collector.sources.fetch import FetchError, Outcome
 from collector.sources.neighbours.asked import AskedSource, Found, Secret, secret_text
@@ -93,10 +94,18 @@ class BrokerConfig(BaseModel):
     username: str = Field(default="", max_length=256, description="User, if it wants one.")
     password: Secret | None = Field(default=None, description="Password; better from a file.")
     password_file: Path | None = Field(default=None, description="File that holds the password.")
+    insecure: bool = Field(
+        default=False, description="Send the password unencrypted to another machine."
+    )
     interval: Seconds = Field(default=15.0, description="Time between reads.")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        given = self.password is not None or self.password_file is not None
+        if given and may_leak(self.url) and not self.insecure:
+            refuse(
+                "https:// or rediss://, as a password is sent", "encrypt, or set 'insecure: true'"
+            )
         redis = urlsplit(self.url).scheme in _REDIS
         if redis is not (self.system == "redis"):
             refuse("a redis:// or rediss:// url for redis, http:// for all others", "change one")

@@ -9,6 +9,7 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from collector.sources.credentials import may_leak
 from collector.sources.fetch import FetchError, Outcome
 from collector.sources.neighbours.asked import (
     Answer,
@@ -99,10 +100,16 @@ class QuotaConfig(BaseModel):
         max_length=_MAX_QUOTAS,
         description="Quotas in the JSON of the answer; without any, its headers are read.",
     )
+    insecure_http: bool = Field(
+        default=False, description="Send the key over plain http to another machine."
+    )
     interval: Seconds = Field(default=60.0, description="Time between reads; each is a request.")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        given = self.token is not None or self.token_file is not None
+        if given and may_leak(str(self.url)) and not self.insecure_http:
+            refuse("https, as a key is sent", "use https, or set 'insecure_http: true'")
         if self.token is not None and self.token_file is not None:
             refuse("token or token_file, not both", "remove one")
         if self.usage and self.method == "HEAD":

@@ -223,6 +223,21 @@ def test_an_address_of_redis_has_defaults_and_hides_its_password() -> None:
 
 
 def test_a_password_of_a_file_is_not_read_before_it_is_needed(tmp_path: Path) -> None:
-    made = config("redis", "redis://c", queue="a", password_file=str(tmp_path / "later"))
+    made = config("redis", "rediss://c", queue="a", password_file=str(tmp_path / "later"))
 
     assert made.password_file == tmp_path / "later"
+
+
+@pytest.mark.parametrize(
+    ("system", "url"),
+    [("redis", "redis://10.0.0.7:6379/0"), ("rabbitmq", "http://10.0.0.7:15672")],
+)
+def test_a_password_is_not_sent_unencrypted_to_another_machine_unless_told_so(
+    system: str, url: str
+) -> None:
+    keys = {"system": system, "url": url, "queue": "q", "password": "p"}
+
+    with pytest.raises(ValidationError, match="insecure: true"):
+        BrokerConfig.model_validate(keys)
+
+    assert BrokerConfig.model_validate({**keys, "insecure": True})

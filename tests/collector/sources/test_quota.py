@@ -233,3 +233,14 @@ async def test_a_secret_that_is_no_header_fails_the_read_and_is_not_repeated(
     assert "printable" in stated.problem
     assert not secret or secret not in reading.problem
     assert server.requests == []
+
+
+@pytest.mark.parametrize("key", ["token", "token_file"])
+def test_a_key_is_not_sent_unencrypted_to_another_machine_unless_told_so(key: str) -> None:
+    url = "http://10.0.0.7/usage"
+
+    with pytest.raises(ValidationError, match="insecure_http: true"):
+        QuotaConfig.model_validate({"url": url, key: "k"})
+
+    assert QuotaConfig.model_validate({"url": url, key: "k", "insecure_http": True})
+    assert QuotaConfig.model_validate({"url": "http://127.0.0.1/usage", key: "k"})
