@@ -6,21 +6,27 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final, Literal, TypedDict, Unpack
 
 import click
 import httpx2
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
 
-from collector.cli.options import Duration, json_option
+from collector.cli.options import CommandT, Duration, json_option
 from collector.cli.output import FINDING, TROUBLE, fail, show_json, show_table, utc_now, write_file
 from collector.doctor.draft import draft
 from collector.doctor.examine import Examination, Instruments, SignalReport, examine
 from collector.doctor.manifest import ManifestError, read_manifests
 from collector.doctor.manifest_checks import manifest_findings
+from collector.sources.credentials import CredentialFiles
 from collector.values import base_url
 from detectors.remarks import Finding
 
+_FILES: Final[tuple[Literal["bearer_token_file", "headers_file"], ...]] = (
+    "bearer_token_file",
+    "headers_file",
+)
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -76,6 +82,32 @@ class DoctorOut(BaseModel):
     manifests: list[FindingOut]
 
 
+class Asked(TypedDict):
+    """What is sent to pages that want to know who asks."""
+
+    bearer_token_file: Path | None
+    headers_file: Path | None
+    insecure_http: bool
+
+
+def _credential_options(command: CommandT) -> CommandT:
+    """Add the options of `Asked`."""
+    token = click.option(
+        "--bearer-token-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="File with a bearer token that every URL is asked with.",
+    )
+    headers = click.option(
+        "--headers-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="File with headers (`Name: value`) that every URL is asked with.",
+    )
+    insecure = click.option(
+        "--insecure-http", is_flag=True, help="Send them over plain http to other machines, too."
+    )
+    return token(headers(insecure(command)))
+
+
 @click.command()
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option(
@@ -87,6 +119,7 @@ class DoctorOut(BaseModel):
 )
 @click.option("--timeout", type=Duration(), default="15s", show_default=True, help="Longest read.")
 @click.option("--all", "every", is_flag=True, help="List signals that are there, too.")
+@_credential_options
 @json_option
 def doctor(
     urls: tuple[str, ...],
@@ -95,6 +128,7 @@ def doctor(
     *,
     every: bool,
     as_json: bool,
+    **asked: Unpack[Asked],
 ) -> None:
     """Say what each URL's page is, which signals it has, what is missing and why.
 
@@ -103,7 +137,7 @@ def doctor(
     """
     if not urls and not manifests:
         fail("nothing to look at; name a URL (http://127.0.0.1:8000) or --manifest FILE")
-    pages = asyncio.run(_examined(urls, timeout))
+    pages = asyncio.run(_examined(urls, timeout, asked))
     findings = _of_manifests(manifests)
     if as_json:
         show_json(DoctorOut(pages=[_page_out(it) for it in pages], manifests=_found_out(findings)))
@@ -128,7 +162,16 @@ def doctor(
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @click.option("--timeout", type=Duration(), default="15s", show_default=True, help="Longest read.")
-def init(urls: tuple[str, ...], tier: str, output: Path, timeout: float, *, force: bool) -> None:
+@_credential_options
+def init(
+    urls: tuple[str, ...],
+    tier: str,
+    output: Path,
+    timeout: float,
+    *,
+    force: bool,
+    **asked: Unpack[Asked],
+) -> None:
     """Write a first configuration for the engines at the URLs, and for what stands beside them.
 
     A URL that cannot be read is written all the same, with a comment, and the exit code is 1.
@@ -136,8 +179,8 @@ def init(urls: tuple[str, ...], tier: str, output: Path, timeout: float, *, forc
     printed = str(output) == "-"
     if not printed and output.exists() and not force:
         fail(f"{output} is there already; name another place with --output, or add --force")
-    pages = asyncio.run(_examined(urls, timeout))
-    text = draft(pages, tier=tier)
+    pages = asyncio.run(_examined(urls, timeout, asked))
+    text = draft(pages, tier=tier, keys=_keys(asked))
     if printed:
         click.echo(text, nl=False)
     else:
@@ -152,14 +195,31 @@ def init(urls: tuple[str, ...], tier: str, output: Path, timeout: float, *, forc
         raise click.exceptions.Exit(FINDING)
 
 
-async def _examined(urls: Sequence[str], timeout_seconds: float) -> list[Examination]:
+def _keys(asked: Asked) -> dict[str, str | bool]:
+    """Return what a target's configuration says of the credentials that were used."""
+    keys: dict[str, str | bool] = {
+        key: str(path.absolute()) for key in _FILES if (path := asked[key]) is not None
+    }
+    if keys and asked["insecure_http"]:
+        keys["insecure_http"] = True
+    return keys
+
+
+async def _examined(urls: Sequence[str], timeout_seconds: float, asked: Asked) -> list[Examination]:
     for url in urls:
         try:
             base_url(url)
         except PydanticCustomError:
             fail(f"{url!r} is not an http or https URL; write for example http://127.0.0.1:8000")
     async with httpx2.AsyncClient(trust_env=False) as client:
-        tools = Instruments(client, utc_now, time.monotonic, timeout_seconds=timeout_seconds)
+        tools = Instruments(
+            client,
+            utc_now,
+            time.monotonic,
+            timeout_seconds=timeout_seconds,
+            files=CredentialFiles(asked["headers_file"], asked["bearer_token_file"]),
+            insecure_http=asked["insecure_http"],
+        )
         return list(await asyncio.gather(*(examine(url, tools) for url in urls)))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Final
 
 from collector.doctor.examine import Examination
@@ -23,7 +24,12 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME: Final = 64
 
 
-def draft(found: Sequence[Examination], *, tier: str = "") -> str:
+def draft(
+    found: Sequence[Examination],
+    *,
+    tier: str = "",
+    keys: Mapping[str, str | bool] = MappingProxyType({}),
+) -> str:
     """Return the text of a configuration that reads every page of `found`.
 
     A page that is no engine's is a source of the one target, or stands beside the one tier; where
@@ -32,6 +38,7 @@ def draft(found: Sequence[Examination], *, tier: str = "") -> str:
     Args:
         found: What `examine` returned, in the order of the targets; at least one.
         tier: Name of the one tier; empty makes a tier of each model.
+        keys: What every target says beside what was found: where its credentials are.
     """
     targets = [it for it in found if it.addition is None]
     others = [it.addition for it in found if it.addition is not None]
@@ -46,7 +53,10 @@ def draft(found: Sequence[Examination], *, tier: str = "") -> str:
     for name, members in tiers.items():
         lines += [f"  {_text(name)}:", "    targets:"]
         for one in members:
-            lines += _target(one)
+            lines += [
+                *_target(one),
+                *(f"        {key}: {json.dumps(it)}" for key, it in keys.items()),
+            ]
             if len(targets) == 1:
                 lines += _sources(own)
         if len(tiers) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 import httpx2
 
 from collector.doctor.other_kinds import Addition, OtherKind, other_kind
+from collector.sources.credentials import CredentialFiles, headers_for
 from collector.sources.engine.enabling import how_to_enable, needed_signals
 from collector.sources.engine.missing import why_missing
 from collector.sources.fetch import FetchLimits
@@ -87,6 +88,8 @@ class Instruments:
     monotonic: Callable[[], float]
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     timeout_seconds: float = 15.0
+    files: CredentialFiles = field(default_factory=CredentialFiles)
+    insecure_http: bool = False  # send credentials over plain http to another machine
     between_seconds: float = 1.0  # two scrapes, for rates and what moves
 
 
@@ -95,9 +98,9 @@ async def examine(url: str, tools: Instruments) -> Examination:
 
     Trouble of the address is in the examination, never raised.
     """
-    skew = await _skew(metrics_url(url), tools)
-    target = ScrapeTarget(tier="doctor", id="target", url=url)
-    place = Place("doctor", "target", url)
+    headers = headers_for(url, tools.files, insecure_http=tools.insecure_http)
+    target = ScrapeTarget(tier="doctor", id="target", url=url, headers=headers)
+    place = Place("doctor", "target", url, headers=headers)
     given = Tools(tools.client, tools.now, tools.monotonic, tools.timeout_seconds)
     main = ScrapeSource(
         target,
@@ -109,7 +112,9 @@ async def examine(url: str, tools: Instruments) -> Examination:
     facts = default_facts().build(place, given)
     joined = JoinedSource(main, [Companion(facts, 3600.0)], monotonic=tools.monotonic)
     reading = await joined.read()
+    skew: float | None = None
     if reading.up:
+        skew = await _skew(metrics_url(url), headers, tools)
         await joined.keep(0, await facts.read())
         await tools.sleep(tools.between_seconds)
         reading = await joined.read()
@@ -123,12 +128,14 @@ async def examine(url: str, tools: Instruments) -> Examination:
     return _other_report(found, other)
 
 
-async def _skew(url: str, tools: Instruments) -> float | None:
+async def _skew(url: str, headers: Mapping[str, str], tools: Instruments) -> float | None:
     """Return the server's clock less ours in seconds, None if it does not tell."""
     try:
         async with (
             asyncio.timeout(tools.timeout_seconds),
-            tools.client.stream("GET", url, follow_redirects=False) as response,
+            tools.client.stream(
+                "GET", url, headers=dict(headers), follow_redirects=False
+            ) as response,
         ):
             stated = response.headers.get("date", "")
     except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError):

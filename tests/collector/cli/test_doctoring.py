@@ -27,8 +27,11 @@ PAGES = {
 class _Page(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         page = PAGES.get(self.path)
+        known = self.headers.get("authorization") == "Bearer sesame"
+        if self.path == "/guarded" and known:
+            page = PAGES["/metrics"]
         body = page.read_bytes() if page else b""
-        self.send_response(200 if page else 404)
+        self.send_response(200 if page else 401 if self.path == "/guarded" else 404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -141,3 +144,32 @@ def test_init_writes_what_it_could_not_read_too_and_exits_1(tmp_path: Path) -> N
     assert ran.exit_code == 1
     assert "cannot connect" in ran.output
     assert str(load(file, {}).tiers["chat"].targets[0].url) == "http://127.0.0.1:9"
+
+
+def test_a_page_that_wants_credentials_is_asked_with_them_and_the_draft_says_where_they_are(
+    engine: str, tmp_path: Path
+) -> None:
+    token, file = tmp_path / "token", tmp_path / "fusewire.yaml"
+    token.write_text("sesame\n")
+    guarded = f"{engine}/guarded"
+
+    without = CliRunner().invoke(fusewire, ["doctor", guarded])
+    given = ["--bearer-token-file", str(token)]
+    asked = CliRunner().invoke(fusewire, ["doctor", guarded, *given])
+    drafted = CliRunner().invoke(fusewire, ["init", guarded, *given, "-o", str(file)])
+
+    assert (without.exit_code, asked.exit_code, drafted.exit_code) == (1, 0, 0), asked.output
+    assert "wants credentials" in without.output
+    (target,) = load(file, {}).tiers["tiny"].targets
+    assert target.bearer_token_file == token
+    assert "sesame" not in asked.output + drafted.output + file.read_text()
+
+
+def test_credentials_are_not_sent_unencrypted_to_another_machine(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("sesame")
+    given = ["--bearer-token-file", str(tmp_path / "token"), "--timeout", "1s"]
+
+    ran = CliRunner().invoke(fusewire, ["doctor", "http://192.0.2.1:8000", *given])
+
+    assert ran.exit_code == 1
+    assert "not sent over plain http" in ran.output
