@@ -8,10 +8,10 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt lint check test cov bench render migrate lock e2e-vllm
+.PHONY: help setup demo fmt lint check test cov bench bench-detection render migrate lock e2e-vllm
 
 help:  ## Show this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 setup: $(STAMP)  ## Make .venv from the lock file (done by every other target)
 
@@ -46,6 +46,11 @@ cov: setup  ## Every test, with a coverage report in htmlcov/
 
 bench: setup  ## Measure: ours, the peer, the limit, side by side
 	$(BIN)/pytest -q -s -m bench tests/bench --benchmark-disable-gc
+
+bench-detection: setup  ## Measure detection: false alarms against their bound, delays, controls (minutes)
+	$(BIN)/pytest -q -s -p no:randomly tests/detectors/sequential/test_promises.py \
+	  tests/collector/test_sequential_path.py tests/detectors/test_sequential_days.py \
+	  tests/bench/test_bench_detection_step.py
 
 render: setup  ## Write the generated rules, runbook index, boards and reference pages
 	$(BIN)/fusewire render rules --write

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
@@ -209,7 +209,7 @@ def _of_ticks(signal: str, ordered: Sequence[Tick]) -> SignalBaseline | None:
     counts = series.sum(axis=0)
     if counts.sum() == 0:
         return None
-    hours = np.asarray([tick.start.astimezone(UTC).hour for tick in ticks])
+    hours = np.asarray([int(tick.start.timestamp() // 3600) for tick in ticks])
     return _frozen(signal, counts, design_effect(series), traffic_of(series, hours))
 
 

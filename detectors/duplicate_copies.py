@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from detectors.hold import Hold
 from detectors.offered import Subject, unjudged
-from detectors.records import GpuProcess, Level, Reading, Verdict
+from detectors.records import Level, Reading, Verdict
+from detectors.remarks import GpuProcess
 from detectors.saved import mark_of, pack, unpack
 
 CAUSE = "duplicate_model"

@@ -21,11 +21,13 @@ from detectors.sequential.settling import settled
 from detectors.sequential.tiers import QUARTER, Budget, Tier
 from detectors.sequential.watch import Plan
 from detectors.sequential.words import DAY, YEAR
+from detectors.sequential_findings import INFORM, PAGE, TRIP, Harm, Look, Rules
 from detectors.sequential_judging import Judged, Judging, of_tick
-from detectors.sequential_telling import INFORM, PAGE, TRIP, Harm, Look, Rules, verdicts
+from detectors.sequential_telling import verdicts
 from detectors.signals import REQUEST_SIGNALS
 
-_VERSION = 1  # of the memory's layout
+MOST_LEVEL = 1e14  # seconds: what single precision holds with a hundred bets
+_VERSION = 1  # of the memory's layout and of the list of targets, by which evidence is kept
 # Shorter prompts load nothing, and more varied answers are no loops. What is not named harms both
 # ways.
 HARMFUL: Mapping[str, Harm] = MappingProxyType(
@@ -100,6 +102,13 @@ class SequentialDriftConfig(BaseModel):
             if found != self.side:
                 msg = f"signal {signal!r} is of the {found} side, expected one of {self.side}"
                 raise ValueError(msg)
+        level = max(tier.budget.level(self.fleet_streams) for tier in self.tiers())
+        if level > MOST_LEVEL:
+            msg = (
+                f"budgets of one false alarm in {level:.3g} s of a stream, at most "
+                f"{MOST_LEVEL:g} s can be promised; allow more, or fewer fleet_streams"
+            )
+            raise ValueError(msg)
         narrow = (self.inform_distance, self.page_distance, self.trip_distance)
         odds = (self.inform_odds, self.page_odds, self.trip_odds)
         if list(narrow) != sorted(narrow) or list(odds) != sorted(odds):
@@ -146,8 +155,9 @@ class SequentialDrift:
     within two ticks. Quiet, it says the promise and the smallest change that is seen. Without
     a baseline, with stale counts, or with fewer requests than a complete change takes, it is
     unknown. A candidate, or a baseline worth fewer than `paging_requests`, informs only.
-    Smallest change seen: at the defaults, with a baseline of 100,000 requests, 5 % of prompts 30
-    times longer within 400 requests, half a standard deviation within about 360; each verdict
+    Smallest change seen: measured at the defaults with a baseline of 100,000 requests, requests
+    until half of the streams were told, to inform and to page: 5 % of prompts 30 times longer 350
+    and 620, half a standard deviation 240 and 630, one standard deviation 60 and 120. Each verdict
     prints its own.
 
     >>> built = SequentialDriftConfig(side="output", false_pages=2).build()
@@ -191,13 +201,11 @@ class SequentialDrift:
 
     def step(self, memory: Memory, panel: Panel) -> tuple[Memory, tuple[Verdict, ...]]:
         judged = self._judging.judged(panel)
-        before = memory.watch.number
-        plan = judged.plan
+        plan, seconds = judged.plan, _tick_seconds(memory, panel)
         if len(judged.rows):
             memory, plan = _taken_in(memory, panel, judged)
         if not len(judged.rows) and not judged.unfit:
             return memory, ()
-        ticks = 1 if before is None else max(panel.number - before, 1)
         look = Look(
             panel=panel,
             judged=judged,
@@ -205,7 +213,7 @@ class SequentialDrift:
             memory=memory,
             evidence=memories.held(memory, plan),
             rules=self._rules,
-            tick_seconds=panel.duration_seconds / ticks,
+            tick_seconds=seconds,
         )
         return memory, tuple(verdicts(look))
 
@@ -214,6 +222,14 @@ class SequentialDrift:
 
     def load(self, data: bytes) -> Memory:
         return memories.load(data, mark=self._mark)
+
+
+def _tick_seconds(memory: Memory, panel: Panel) -> float:
+    """Return how long a tick is by its number, also over a pause in which none was closed."""
+    before = memory.watch.number
+    if before is None or panel.number <= before or panel.monotonic_seconds <= memory.closed:
+        return panel.duration_seconds
+    return (panel.monotonic_seconds - memory.closed) / (panel.number - before)
 
 
 def _taken_in(memory: Memory, panel: Panel, judged: Judged) -> tuple[Memory, Plan]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from detectors.signals import grid_of
 MAX_NULLS = 4096  # kept for layouts to come; a layout of more keeps its own
 SEEN_REQUESTS = 1000.0  # within which the smallest change is told
 UNFIT_EFFECT = 1.0  # of a baseline without one
+
+
+_Layout: TypeAlias = tuple[tuple[Stream, ...], tuple[SignalBaseline | None, ...]]
 
 
 @dataclass(frozen=True)
@@ -50,16 +54,16 @@ class Judging:
         self._tiers = tiers
         self._fleet_streams = fleet_streams
         self._nulls: dict[tuple[str, str], Null | str] = {}
-        self._last: tuple[Panel, Judged] | None = None
+        self._last: tuple[_Layout, Judged] | None = None
 
     def judged(self, panel: Panel) -> Judged:
         """Return the streams of `panel` that can be judged; the same layout is not made anew."""
         if self._last is not None:
-            before, known = self._last
-            if before.streams is panel.streams and before.references is panel.references:
+            (streams, references), known = self._last
+            if streams is panel.streams and references is panel.references:
                 return known
         found = self._judged(panel)
-        self._last = (panel, found)
+        self._last = ((panel.streams, panel.references), found)
         return found
 
     def _judged(self, panel: Panel) -> Judged:

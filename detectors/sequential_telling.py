@@ -2,88 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
 
 import numpy as np
 
-from detectors.baseline import SignalBaseline, Stage, collecting
-from detectors.records import FloatArray, Level, Panel, Verdict
-from detectors.sequential import history
-from detectors.sequential.evidence import leading
-from detectors.sequential.grouping import Change, event_words, grouped
-from detectors.sequential.history import Onset
-from detectors.sequential.memory import Memory
-from detectors.sequential.report import Report, Subject, report
-from detectors.sequential.targets import Target
-from detectors.sequential.tiers import Tier
-from detectors.sequential.watch import Plan
+from detectors.baseline import collecting
+from detectors.records import Level, Panel, Verdict
+from detectors.sequential.grouping import Change, event_words
+from detectors.sequential.report import Report
 from detectors.sequential.words import evidence_words, time_words
-from detectors.sequential_judging import SEEN_REQUESTS, Judged
-from detectors.signals import grid_of
-
-Harm: TypeAlias = Literal["up", "down", "both"]
-MOST_REPORTS = 200  # of a tick, the strongest first: each takes about a millisecond
-INFORM, PAGE, TRIP = "inform", "page", "trip"
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What turns evidence into a level.
-
-    `paging_requests` is the least m / tau of a baseline that may page; `harmful` the direction by
-    signal, "both" where it is not named; `streams` those that the budgets of `tiers` are for.
-    """
-
-    detector: str
-    cause: str
-    stale_seconds: float
-    paging_requests: float
-    harmful: Mapping[str, Harm]
-    tiers: Mapping[str, Tier]
-    fleet_streams: int
-
-
-@dataclass(frozen=True)
-class Look:
-    """One tick, after evidence was taken in: `evidence` (S,) by tier, `plan` that of the tick."""
-
-    panel: Panel
-    judged: Judged
-    plan: Plan
-    memory: Memory
-    evidence: Mapping[str, FloatArray]
-    rules: Rules
-    tick_seconds: float
-
-    def raised(self, tier: str, place: int) -> bool:
-        return bool(self.memory.watch.evidence[tier].raised[place] >= 0)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A stream that stands in an alarm: the tier that is told, what it looks like, since when."""
-
-    place: int
-    tier: str
-    target: int
-    since: Onset | None
-    nats: float
-    held_back: str
+from detectors.sequential_findings import (
+    INFORM,
+    PAGE,
+    TRIP,
+    Finding,
+    Look,
+    events,
+    finding,
+    harmless,
+    held_back,
+    reports,
+)
+from detectors.sequential_judging import SEEN_REQUESTS
 
 
 def verdicts(look: Look) -> Iterator[Verdict]:
     """Yield a verdict of each stream of the detector's signals, in the order of the panel."""
     obstacles = {place: _obstacle(look, place) for place in range(len(look.judged.rows))}
-    findings = {
-        place: _finding(look, place)
+    found = {
+        place: finding(look, place)
         for place, (reason, _) in obstacles.items()
         if not reason and any(look.raised(tier, place) for tier in look.plan.tables)
     }
-    events = _events(look, findings)
-    reports = _reports(look, findings)
+    standing = events(look, found)
+    told = reports(look, found)
     places = {int(row): place for place, row in enumerate(look.judged.rows)}
     for row in sorted([*places, *look.judged.unfit]):
         place = places.get(row)
@@ -92,8 +46,8 @@ def verdicts(look: Look) -> Iterator[Verdict]:
         elif obstacles[place][0]:
             reason, cause = obstacles[place]
             yield _verdict(look, place, Level.UNKNOWN, reason, cause=cause)
-        elif place in findings:
-            yield _changed(look, findings[place], reports.get(place), events[place])
+        elif place in found:
+            yield _changed(look, found[place], told.get(place), standing[place])
         else:
             yield _quiet(look, place)
 
@@ -125,117 +79,13 @@ def _obstacle(look: Look, place: int) -> tuple[str, str]:
     if any(look.raised(tier, place) for tier in look.plan.tables):
         return "", ""
     needed = null.needed(INFORM, look.plan.tables[INFORM].level)
-    if not np.isfinite(needed):
+    if needed > SEEN_REQUESTS:
         few = f"{null.band.requests:,} requests in the baseline, worth {null.effective:,.0f} "
-        return f"{few}independent ones: too few to find any change by", "baseline_missing"
+        return f"{few}independent ones: too few to see any change soon", "baseline_missing"
     requests = int(look.memory.requests[place])
     if requests < needed:
         return f"{requests:,} of {needed:,.0f} requests that a verdict needs", rules.cause
     return "", ""
-
-
-def _held_back(look: Look, place: int) -> str:
-    """Say why a stream informs only, whatever its evidence; empty if it may page."""
-    reference, null = look.judged.references[place], look.judged.nulls[place]
-    if reference.stage is not Stage.ACTIVE:
-        return "candidate baseline: informs only"
-    if not null.known:
-        return "the baseline does not say how its requests depend on each other: informs only"
-    if null.effective < look.rules.paging_requests:
-        worth = f"{null.band.requests:,} requests are worth {null.effective:,.0f} independent ones"
-        return f"baseline of {worth}, {look.rules.paging_requests:,.0f} may page: informs only"
-    return ""
-
-
-def _finding(look: Look, place: int) -> Finding:
-    """Return what an alarm is told by: the page tier where it may page, else the narrowest."""
-    held_back = _held_back(look, place)
-    order = (INFORM, PAGE, TRIP) if held_back else (PAGE, TRIP, INFORM)
-    tier = next(name for name in order if look.raised(name, place))
-    table, some = look.plan.tables[tier], look.memory.watch.evidence[tier]
-    target = leading(some, table, look.plan.placed, place)
-    log_bets = table.log_bets[look.plan.placed.which[place]][:, target].astype(np.float64)
-    since = history.onset(look.memory.watch.history, place, log_bets)
-    if since is not None and since.requests == 0:
-        since = None
-    tau = look.judged.nulls[place].tau
-    nats = 0.0 if since is None else float(since.counts @ log_bets) / tau
-    return Finding(place, tier, target, since, nats, held_back)
-
-
-def _events(
-    look: Look, findings: Mapping[int, Finding]
-) -> Mapping[int, tuple[tuple[Change, ...], int]]:
-    """Return of each finding its event and its place in it, 0 in front."""
-    now = look.memory.watch.number or 0
-    changes = (
-        Change(
-            place,
-            _name(look, place),
-            now if found.since is None else found.since.number,
-            found.nats,
-        )
-        for place, found in findings.items()
-    )
-    return {
-        change.row: (event, rank) for event in grouped(changes) for rank, change in enumerate(event)
-    }
-
-
-def _name(look: Look, place: int) -> str:
-    stream = look.panel.streams[int(look.judged.rows[place])]
-    return stream.signal if stream.scope.kind == "tier" else f"{stream.signal} of {stream.scope}"
-
-
-def _reports(look: Look, findings: Mapping[int, Finding]) -> Mapping[int, Report]:
-    """Return the reports of the strongest findings, by place."""
-    strongest = sorted(findings.values(), key=lambda found: (-found.nats, found.place))
-    now = look.memory.watch.number or 0
-    return {
-        found.place: report(
-            _subject(look, found),
-            evidence=float(look.evidence[found.tier][found.place]),
-            target=found.target,
-            since=found.since,
-            now=now,
-        )
-        for found in strongest[:MOST_REPORTS]
-        if found.since is not None
-    }
-
-
-def _subject(look: Look, found: Finding) -> Subject:
-    null, signal = look.judged.nulls[found.place], look.judged.signals[found.place]
-    return Subject(
-        signal=signal,
-        edges=grid_of(signal).array,
-        bets=null.bets[found.tier],
-        tau=null.tau,
-        level=look.plan.tables[found.tier].level,
-        tick_seconds=look.tick_seconds,
-    )
-
-
-def _harmless(look: Look, found: Finding, told: Report | None) -> str:
-    """Say that a change goes the way that does no harm; empty if it does or may."""
-    signal = look.judged.signals[found.place]
-    harm = look.rules.harmful.get(signal, "both")
-    target = look.judged.nulls[found.place].bets[found.tier].targets[found.target]
-    way = _way(target)
-    if harm == "both" or way in (harm, "both"):
-        return ""
-    if told is not None and told.deviation.above == (harm == "up"):
-        return ""
-    return f"{signal} going {way} does no harm: informs only"
-
-
-def _way(target: Target) -> Harm:
-    """Return where a change moves values to."""
-    if target.kind == "shift":
-        return "up" if target.size > 0 else "down"
-    if target.kind == "above":
-        return "up"
-    return "down" if target.kind == "below" else "both"
 
 
 def _changed(
@@ -243,8 +93,8 @@ def _changed(
 ) -> Verdict:
     event, rank = standing
     evidence = float(look.evidence[found.tier][found.place])
-    held_back = found.held_back or _harmless(look, found, told)
-    pages = found.tier != INFORM and not held_back
+    kept = found.held_back or harmless(look, found, told)
+    pages = found.tier != INFORM and not kept
     words = [
         told.words
         if told
@@ -253,7 +103,7 @@ def _changed(
         event_words(event, found.place),
         _seen_words(look, found.place, found.tier),
         _baseline_words(look, found.place),
-        held_back,
+        kept,
     ]
     trip = pages and look.raised(TRIP, found.place)
     verdict = _verdict(
@@ -296,8 +146,8 @@ def _numbers(told: Report | None) -> dict[str, float]:
 
 
 def _quiet(look: Look, place: int) -> Verdict:
-    held_back = _held_back(look, place)
-    tier = INFORM if held_back else PAGE
+    kept = held_back(look, place)
+    tier = INFORM if kept else PAGE
     evidence = float(look.evidence[tier][place])
     streams = max(look.rules.fleet_streams, len(look.judged.rows))
     words = [
@@ -305,7 +155,7 @@ def _quiet(look: Look, place: int) -> Verdict:
         look.rules.tiers[tier].budget.words(streams),
         _seen_words(look, place, tier),
         _baseline_words(look, place),
-        held_back,
+        kept,
     ]
     reason = "; ".join(word for word in words if word)
     return _verdict(look, place, Level.OK, reason, evidence=evidence)
@@ -340,7 +190,7 @@ def _verdict(
     cause: str = "",
 ) -> Verdict:
     row = int(look.judged.rows[place])
-    reference: SignalBaseline = look.judged.references[place]
+    reference = look.judged.references[place]
     told = level is not Level.UNKNOWN
     details = {
         "breached": 0.0,

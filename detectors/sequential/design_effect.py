@@ -54,11 +54,13 @@ class DesignEffect:
         return np.maximum(grown, self.tau)
 
 
-def design_effect(series: IntArray) -> DesignEffect:
+def design_effect(series: IntArray, seasons: IntArray | None = None) -> DesignEffect:
     """Estimate the design effect of traffic from its ticks.
 
     Args:
         series: Counts between thresholds in order of time, shape ``(ticks, B + 1)``.
+        seasons: Number from 0 of the season of each tick, shape ``(ticks,)``: then shares vary
+            around those of their season; what differs between seasons is no dependence.
 
     Returns:
         The largest over `LENGTHS` of the 90 % quantile, over thresholds with enough requests on
@@ -74,8 +76,9 @@ def design_effect(series: IntArray) -> DesignEffect:
     best = DesignEffect(LEAST_TAU, 1, 0, a_tick)
     if not busy.any():
         return best
+    expected = _expected(totals, below[:, busy], seasons)
     for length in LENGTHS:
-        found = _inflation(totals, below[:, busy], share[busy], length)
+        found = _inflation(totals, below[:, busy], expected, length)
         if found is None:
             continue
         blocks, tau = found
@@ -84,19 +87,31 @@ def design_effect(series: IntArray) -> DesignEffect:
     return best
 
 
+def _expected(totals: FloatArray, below: FloatArray, seasons: IntArray | None) -> FloatArray:
+    """Return the share under each threshold that a tick should have, shape ``(ticks, B)``."""
+    places = np.zeros(len(totals), dtype=np.int64) if seasons is None else seasons
+    many = int(places.max(initial=0)) + 1
+    sizes, sums = np.zeros(many), np.zeros((many, below.shape[1]))
+    np.add.at(sizes, places, totals)
+    np.add.at(sums, places, below)
+    shares: FloatArray = sums / np.maximum(sizes, 1.0)[:, None]
+    return shares[places]
+
+
 def _inflation(
-    totals: FloatArray, below: FloatArray, share: FloatArray, length: int
+    totals: FloatArray, below: FloatArray, expected: FloatArray, length: int
 ) -> tuple[int, float] | None:
     """Return filled blocks of `length` ticks and their variance inflation; None if too few."""
     many = len(totals) // length
     if many < SMALLEST_BLOCKS:
         return None
     sizes = totals[: many * length].reshape(many, length).sum(axis=1)
-    sums = below[: many * length].reshape(many, length, -1).sum(axis=1)
+    deviations = (below - totals[:, None] * expected)[: many * length]
+    sums = deviations.reshape(many, length, -1).sum(axis=1)
     filled = sizes > 0
     blocks = int(filled.sum())
     if blocks < SMALLEST_BLOCKS:
         return None
-    deviation = sums[filled] - sizes[filled, None] * share
-    squares = (deviation**2 / sizes[filled, None]).sum(axis=0) / (blocks - 1)
-    return blocks, float(np.quantile(squares / (share * (1 - share)), QUANTILE))
+    squares = (sums[filled] ** 2 / sizes[filled, None]).sum(axis=0) / (blocks - 1)
+    binomial = (totals[:, None] * expected * (1 - expected)).sum(axis=0) / totals.sum()
+    return blocks, float(np.quantile(squares / binomial, QUANTILE))

@@ -11,12 +11,16 @@ NAMED = 5  # members that a line names
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A stream that changed: its row, a name for people, tick of the onset, nats earned since."""
+    """A stream that changed: its row, a name for people, tick of the onset, nats earned since.
+
+    `wide` is a stream of the whole, which leads one of a part that has earned as much.
+    """
 
     row: int
     name: str
     onset: int
     nats: float
+    wide: bool = False
 
 
 def grouped(changes: Iterable[Change]) -> tuple[tuple[Change, ...], ...]:
@@ -35,7 +39,10 @@ def grouped(changes: Iterable[Change]) -> tuple[tuple[Change, ...], ...]:
             events[-1].append(change)
         else:
             events.append([change])
-    return tuple(tuple(sorted(event, key=lambda some: (-some.nats, some.row))) for event in events)
+    return tuple(
+        tuple(sorted(event, key=lambda some: (-some.nats, not some.wide, some.row)))
+        for event in events
+    )
 
 
 def event_words(event: tuple[Change, ...], row: int) -> str:

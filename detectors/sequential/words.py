@@ -57,7 +57,9 @@ def time_words(seconds: float) -> str:
 def evidence_words(evidence: float) -> str:
     """Write evidence as a plain number, or as a power of ten where that is long.
 
-    >>> evidence_words(0.034), evidence_words(3.2e7)
-    ('0.034', '10^7.5')
+    >>> evidence_words(0.034), evidence_words(1234.5), evidence_words(3.2e7)
+    ('0.034', '1,234', '10^7.5')
     """
+    if 100 <= evidence < _PLAIN:  # noqa: PLR2004  # from where two digits have an exponent
+        return f"{evidence:,.0f}"
     return f"{evidence:.2g}" if evidence < _PLAIN else f"10^{log10(evidence):.1f}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +15,9 @@ import pytest
 from collector.state import State
 from detectors.baseline import Stage, make_baseline, promoted
 from detectors.records import TIER_SCOPE, Batch, FloatArray, Level, Panel, Scope, Tick, Verdict
+from detectors.sequential.memory import Memory
 from detectors.sequential.nulls import make_null
-from detectors.sequential_drift import SequentialDriftConfig
+from detectors.sequential_drift import SequentialDrift, SequentialDriftConfig
 from detectors.signals import grid_of
 from tests.builders import START
 from tests.detectors.sequential.drawn import told
@@ -96,14 +96,23 @@ def learnt(rng: np.random.Generator, segments: int, *, ticks: int, each: int) ->
 
 
 def steps(
-    tier: Tier, detector: Any, ticks: int, draw: Callable[[str], FloatArray], memory: Any = None
-) -> Iterator[tuple[Any, dict[Scope, Verdict]]]:
+    tier: Tier,
+    detector: SequentialDrift,
+    ticks: int,
+    draw: Callable[[str], FloatArray],
+    memory: Memory | None = None,
+) -> Iterator[tuple[Memory, dict[Scope, Verdict]]]:
     memory = detector.start() if memory is None else memory
     for _ in range(ticks):
         for segment in tier.segments:
             tier.send(segment, draw(segment))
         memory, verdicts = detector.step(memory, tier.panel())
         yield memory, {verdict.stream.scope: verdict for verdict in verdicts}
+
+
+def memory_after(ticks: Iterator[tuple[Memory, dict[Scope, Verdict]]]) -> Memory:
+    """Run all ticks; return the memory after the last."""
+    return list(ticks)[-1][0]
 
 
 @pytest.mark.slow
@@ -123,9 +132,8 @@ def test_false_alarms_at_the_edge_of_the_gate_stay_within_the_budget() -> None:
     def at_edge(segment: str) -> FloatArray:
         return rng.choice(edge[f"{segment} at"], size=20, p=edge[segment])
 
-    ticks, memory = 2000, None
-    for memory, _ in steps(tier, detector, ticks, at_edge):
-        pass
+    ticks = 2000
+    memory = memory_after(steps(tier, detector, ticks, at_edge))
 
     places = [row for row, key in enumerate(memory.watch.keys) if "segment:" in key]
     alarms = int(memory.watch.evidence["inform"].alarms[places].sum())
@@ -157,9 +165,7 @@ def test_five_percent_of_prompts_thirty_times_longer_page_within_the_stated_requ
     each = 20
     tier = learnt(rng, 20, ticks=1000, each=100)
     detector = SequentialDriftConfig().build()
-    memory = None
-    for memory, _ in steps(tier, detector, 30, lambda _: lengths(rng, each)):
-        pass
+    memory = memory_after(steps(tier, detector, 30, lambda _: lengths(rng, each)))
     paged: dict[Scope, int] = {}
 
     for number, (_, verdicts) in enumerate(
@@ -195,9 +201,7 @@ def test_a_clock_that_is_set_back_over_a_restart_neither_stops_nor_empties_the_e
     rng = np.random.default_rng(25)
     tier = learnt(rng, 1, ticks=100, each=100)
     detector = SequentialDriftConfig(paging_requests=1000).build()
-    memory = None
-    for memory, _ in steps(tier, detector, 6, lambda _: lengths(rng, 30, longer=0.1)):
-        pass
+    memory = memory_after(steps(tier, detector, 6, lambda _: lengths(rng, 30, longer=0.1)))
     baselines = dict(tier.state.baselines)
     saved = detector.save(memory)
 

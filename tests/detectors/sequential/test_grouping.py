@@ -32,3 +32,12 @@ def test_a_long_event_names_the_strongest_and_counts_the_rest() -> None:
     assert words == "leads 7 others since then: s1, s2, s3, s4, s5 and 2 more"
     assert event_words(event, 6) == "follows s0"
     assert event_words(event[:1], 0) == ""
+
+
+def test_of_two_that_earned_as_much_the_whole_leads_its_part() -> None:
+    part = Change(0, "prompt_tokens of segment:a", 3, 9.0)
+    whole = Change(1, "prompt_tokens", 4, 9.0, wide=True)
+
+    ((first, second),) = grouped([part, whole])
+
+    assert (first, second) == (whole, part)
