@@ -35,8 +35,8 @@ lint: setup  ## Form, types, import arrows
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint  ## Lint, types, fast tests (under a minute): before each commit
-	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow and not e2e and not bench'
+check: lint  ## Lint, types, fast tests (about two minutes): before each commit
+	$(BIN)/pytest -q -n $(WORKERS) --hypothesis-profile=quick -m 'not slow and not e2e and not bench'
 
 test: setup  ## Every test, with coverage
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m 'not bench' --cov --cov-report=term

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("quick", max_examples=25)  # `make check`; `make test` tries the usual 100
 
 
 @pytest.fixture
