@@ -29,6 +29,22 @@ class CauseAlert:
 
 CAUSE_ALERTS: tuple[CauseAlert, ...] = (
     CauseAlert(
+        "LLMTargetDown",
+        ("target_down",),
+        "critical",
+        2,
+        "a target or neighbour does not answer its scrapes.",
+        "Several scrapes in a row failed; the verdict's reason says how.",
+    ),
+    CauseAlert(
+        "LLMLogitsCorrupted",
+        ("logits_corrupted",),
+        "critical",
+        2,
+        "an engine answers from corrupted numbers.",
+        "Requests with NaN logits were counted: weights, memory or a kernel are broken.",
+    ),
+    CauseAlert(
         "LLMMemoryExhaustion",
         ("kv_cache_exhaustion", "gpu_memory_exhaustion", "memory_exhaustion"),
         "critical",

@@ -11,6 +11,7 @@ Wasserstein's, the quantiles and the population stability index are all read fro
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,22 +27,23 @@ NumberArray: TypeAlias = NDArray[np.number[Any]]
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 QUANTILE_ALPHA = 0.05  # chance that one true quantile lies outside its interval
 _PSI_CELLS = 10
+_BLOCK = 1 << 15  # values of a piece of the merge
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two sorted samples of one type, without NaN, and the steps of their merge.
+    """Two sorted samples of one type, without NaN, and what their merge tells.
 
-    `reference` has shape (m,), `current` (n,), both ascending. `points` (s,) are the distinct
-    values of both, ascending; `reference_below` and `current_below` (s,) count the values at or
-    below each point.
+    `reference` has shape (m,), `current` (n,), both ascending. `gap` is the largest
+    ``|n i - m j|`` with i values of the reference and j of the other at or below a point, a whole
+    number without rounding; `at` is that point. `area` lies between the two distributions.
     """
 
     reference: NumberArray
     current: NumberArray
-    points: NumberArray
-    reference_below: IntArray
-    current_below: IntArray
+    gap: int
+    at: float
+    area: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class QuantileShift:
 
 
 def pair_of(reference: NumberArray, current: NumberArray) -> Pair:
-    """Sort two samples and merge them.
+    """Sort two samples and merge them, in linear time after the sort.
 
     Args:
         reference: Numbers of any type and shape (m,), m >= 1; infinities are values like others.
@@ -85,18 +87,57 @@ def pair_of(reference: NumberArray, current: NumberArray) -> Pair:
     if len(reference) == 0 or len(current) == 0:
         msg = f"samples of {len(reference)} and {len(current)} values: expected some on both sides"
         raise ValueError(msg)
+    return merged(np.sort(reference), np.sort(current))
+
+
+def merged(reference: NumberArray, current: NumberArray) -> Pair:
+    """Merge two samples that are sorted already, as of `pair_of`.
+
+    Raises:
+        ValueError: If one holds NaN, which sorts last.
+    """
     kind = common_type(reference, current)
-    first, second = (np.sort(some.astype(kind, copy=False)) for some in (reference, current))
+    first, second = (some.astype(kind, copy=False) for some in (reference, current))
     if np.issubdtype(kind, np.floating) and (np.isnan(first[-1]) or np.isnan(second[-1])):
         msg = "a sample holds NaN: leave missing values out, and compare their share by itself"
         raise ValueError(msg)
-    both = np.concatenate([first, second])
-    from_reference = np.argsort(both, kind="stable") < len(first)  # two runs: merged, not sorted
-    both.sort(kind="stable")
-    last = np.append(both[1:] != both[:-1], True)  # noqa: FBT003  # numpy's argument, not a flag
-    places = np.flatnonzero(last)
-    below = np.cumsum(from_reference, dtype=np.int64)[places]
-    return Pair(first, second, both[places], below, places + 1 - below)
+    m, n = len(first), len(second)
+    gap, at, area = 0, float(first[0]), 0.0
+    ended, left = float(min(first[0], second[0])), 0  # the last point before a piece, and its gap
+    for points, before, now in _steps(first, second):
+        gaps = np.abs(before * n - now * m)
+        place = int(gaps.argmax())
+        if gaps[place] > gap:
+            gap, at = int(gaps[place]), float(points[place])
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite values have no area
+            widths = np.diff(points.astype(np.float64), prepend=ended)
+            area += float(widths[0] * left + (widths[1:] * gaps[:-1]).sum())
+        ended, left = float(points[-1]), int(gaps[-1])
+    return Pair(first, second, gap, at, area / (m * n))
+
+
+def _steps(
+    first: NumberArray, second: NumberArray
+) -> Iterator[tuple[NumberArray, IntArray, IntArray]]:
+    """Merge two sorted samples piece by piece, each small enough for the processor's cache.
+
+    Yields:
+        Points (s,), ascending, and how many values of each sample lie at or below them.
+    """
+    cuts = np.unique(np.concatenate([first[_BLOCK::_BLOCK], second[_BLOCK::_BLOCK]]))
+    ends = [np.searchsorted(some, cuts, side="right").tolist() for some in (first, second)]
+    i = j = 0
+    for i_end, j_end in zip([*ends[0], len(first)], [*ends[1], len(second)], strict=True):
+        both = np.concatenate([first[i:i_end], second[j:j_end]])
+        if len(both) == 0:
+            continue
+        order = np.argsort(both, kind="stable")  # two runs: merged in linear time, not sorted
+        both = both[order]
+        last = np.ones(len(both), dtype=np.bool_)
+        np.not_equal(both[1:], both[:-1], out=last[:-1])
+        before = np.cumsum(order < i_end - i)[last]
+        yield both[last], before + i, np.flatnonzero(last) + 1 - before + j
+        i, j = i_end, j_end
 
 
 def common_type(reference: NumberArray, current: NumberArray) -> np.dtype[np.number[Any]]:
@@ -117,24 +158,17 @@ def common_type(reference: NumberArray, current: NumberArray) -> np.dtype[np.num
 def ks_of(pair: Pair) -> KsResult:
     """Return the two-sample Kolmogorov-Smirnov test, equal to ``scipy.stats.ks_2samp``."""
     m, n = len(pair.reference), len(pair.current)
-    gaps = np.abs(pair.reference_below * n - pair.current_below * m)  # whole numbers: exact
-    place = int(gaps.argmax())
-    gap = int(gaps[place])
-    return KsResult(gap / (m * n), float(pair.points[place]), two_sample_p(gap, m, n))
+    return KsResult(pair.gap / (m * n), pair.at, two_sample_p(pair.gap, m, n))
 
 
 def wasserstein_of(pair: Pair) -> float | None:
     """Return the first Wasserstein distance in the feature's unit; None with infinite values."""
-    ends = np.asarray([pair.points[0], pair.points[-1]], dtype=np.float64)
-    if not np.isfinite(ends).all():
-        return None
-    gaps = np.abs(
-        pair.reference_below / len(pair.reference) - pair.current_below / len(pair.current)
-    )
-    widths = np.diff(pair.points.astype(np.float64))
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = float(widths @ gaps[:-1])
-    return found if np.isfinite(found) else None
+    return pair.area if np.isfinite(pair.area) and _all_finite(pair) else None
+
+
+def _all_finite(pair: Pair) -> bool:
+    ends = [some[place] for some in (pair.reference, pair.current) for place in (0, -1)]
+    return all(np.isfinite(float(end)) for end in ends)
 
 
 def psi_of(pair: Pair) -> float:
@@ -163,9 +197,7 @@ def psi_of_counts(reference: IntArray, current: IntArray) -> float:
     return float(((p - q) * np.log(p / q)).sum())
 
 
-def quantile_shifts(
-    pair: Pair, levels: tuple[float, ...] = QUANTILES
-) -> tuple[QuantileShift, ...]:
+def quantile_shifts(pair: Pair, levels: tuple[float, ...] = QUANTILES) -> tuple[QuantileShift, ...]:
     """Return quantiles of both sides with intervals between order statistics.
 
     Args:

@@ -16,6 +16,7 @@ _COMMANDS = {
     "baseline": "baselines:baseline",
     "breaker": "breakers:breaker",
     "release": "breakers:release",
+    "drift": "drifting:drift",
     "shadow": "shadows:shadow",
     "audit": "audits:audit",
     "render": "rendering:render",

@@ -175,7 +175,8 @@ class ScrapeSource:
         found = self._pages.take(
             page,
             Moment(at, self._now().timestamp()),
-            {**self._learned, **self._target.configured},
+            self._target.configured,
+            self._learned,
             self._target.match,
         )
         self._skipped.update(found.skipped)

@@ -224,11 +224,11 @@ def test_a_description_lists_the_worst_and_counts_the_rest() -> None:
 
 
 def test_a_cause_without_a_rule_has_a_name_and_no_runbook() -> None:
-    alert = replace(ALERT, cause="target_down")
+    alert = replace(ALERT, cause="slots_saturated")
 
     (row,) = json.loads(render_alerts([alert], [], START, SETTINGS))
 
-    assert alert_name("target_down") == "FusewireTargetDown"
+    assert alert_name("slots_saturated") == "FusewireSlotsSaturated"
     assert "runbook_url" not in row["annotations"]
 
 

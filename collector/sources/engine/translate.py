@@ -29,12 +29,13 @@ __all__ = ["Translation", "translate"]
 _MODEL_LABELS: Final = ("model_name", "model", "name")  # the last: SGLang in 2024
 
 
-def translate(
+def translate(  # noqa: PLR0913  # all of it is the context of one page
     page: Page,
     engines: Sequence[Engine],
     ledger: Ledger,
     *,
     configured: Mapping[str, float],
+    learned: Mapping[str, float] = MappingProxyType({}),
     monotonic_seconds: float,
     match: Mapping[str, str] = MappingProxyType({}),
 ) -> Translation:
@@ -45,6 +46,7 @@ def translate(
         engines: The engines that it may be of; the one with most families on it is taken.
         ledger: The target's memory of counters; changed.
         configured: Signals that the configuration states; they win over the page.
+        learned: Limits that were told elsewhere (`/info`, a start-up log); the page wins over them.
         monotonic_seconds: When the page was read.
         match: Labels that a series must carry to be read; for pages that speak of many things.
 
@@ -54,6 +56,7 @@ def translate(
     out = Translation(values=dict(configured), aliases=dict.fromkeys(configured, "configured"))
     engine = _engine_of(page, engines)
     if engine is None:
+        _fall_back(out, *learned, learned=learned)
         rows = (row.signal for candidate in engines for row in candidate.rows)
         out.absent = {it: Absence.NO_DATA for it in rows if it not in out.values}
         return out
@@ -65,6 +68,8 @@ def translate(
     for row in engine.rows:
         if row.signal not in out.values:
             measure(row, look)
+            _fall_back(out, row.signal, learned=learned)  # a share may need its denominator next
+    _fall_back(out, *learned, learned=learned)
     if any(row.signal == "requests_running" for row in engine.rows):
         derive(look, losses=engine.counts_losses)
     out.identity = Identity(
@@ -73,6 +78,15 @@ def translate(
     out.restarted = ledger.restarted
     out.absent = {it: explained(why, out.identity, it) for it, why in out.absent.items()}
     return out
+
+
+def _fall_back(out: Translation, *signals: str, learned: Mapping[str, float]) -> None:
+    """Take what was told elsewhere of these signals where the page has no value."""
+    for signal in signals:
+        if signal in learned and signal not in out.values:
+            out.values[signal] = learned[signal]
+            out.aliases[signal] = "told elsewhere"
+            out.absent.pop(signal, None)
 
 
 def _engine_of(page: Page, engines: Sequence[Engine]) -> Engine | None:

@@ -60,6 +60,7 @@ class Understanding:
         page: Page,
         moment: Moment,
         configured: Mapping[str, float],
+        learned: Mapping[str, float] = MappingProxyType({}),
         match: Mapping[str, str] = MappingProxyType({}),
     ) -> Translation:
         """Return what a page says.
@@ -68,6 +69,7 @@ class Understanding:
             page: As parsed.
             moment: When it was read.
             configured: Signals that win over the page.
+            learned: Limits that the page wins over.
             match: Labels that a series must carry to be read.
         """
         at = moment.monotonic_seconds
@@ -79,6 +81,7 @@ class Understanding:
             self.engines,
             self.ledger,
             configured=configured,
+            learned=learned,
             monotonic_seconds=at,
             match=match,
         )

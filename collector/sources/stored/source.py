@@ -160,7 +160,8 @@ class PromQLSource:
         self._found = self._pages.take(
             found.page,
             Moment(at, at),  # growth over the server's own time
-            {**self._learned, **self._target.configured},
+            self._target.configured,
+            self._learned,
         )
         self._skipped.update(self._found.skipped)
         for signal in self._stale_signals(found):

@@ -1,4 +1,4 @@
-"""Whether a change is surely larger than a gate: exact bounds of shares, corrected for their number.
+"""Whether a change is surely larger than a gate: exact bounds of shares, corrected for number.
 
 The hypothesis is not "nothing has changed", which no two days of traffic fulfil, but "every share
 has moved by no more than the gate allows". A share's p-value is twice the smallest level at which
@@ -13,8 +13,10 @@ True
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betainc
 
 from detectors.records import BoolArray, FloatArray
@@ -27,7 +29,7 @@ LEVELS = (
     *(0.98, 0.99, 0.995, 0.998, 0.999, 1.0),
 )
 ATOM_SHARE = 0.01  # a value that holds so much is told apart from what lies under it
-_HALVINGS = 60
+_HALVINGS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def thresholds_of(reference: NumberArray) -> tuple[NumberArray, BoolArray]:
     """
     m = len(reference)
     places = np.ceil(np.asarray(LEVELS) * m).astype(np.int64) - 1
-    values = np.unique(reference[np.clip(places, 0, m - 1)])
+    values = np.unique(reference[np.append(np.clip(places, 0, m - 1), 0)])
     begins = np.searchsorted(reference, values, side="left")
     ends = np.searchsorted(reference, values, side="right")
     atoms = (ends - begins >= max(ATOM_SHARE * m, 2)) | (begins == 0)
@@ -103,7 +105,7 @@ def allowed_down(shares: FloatArray, gate: Gate) -> FloatArray:
 def outside(counts: Shares, gate: Gate) -> BoolArray:
     """Whether each share, as counted, has risen beyond the gate; nothing is said of how surely."""
     before, now = counts.reference / counts.reference_rows, counts.current / counts.current_rows
-    beyond: BoolArray = now > allowed(before, gate) + 1e-12  # noqa: PLR2004  # rounding
+    beyond: BoolArray = now > allowed(before, gate) + 1e-12  # rounding
     return beyond
 
 
@@ -137,18 +139,23 @@ def beyond_gate_p(counts: Shares, gate: Gate) -> FloatArray:
 
 def _at_most(k: FloatArray, m: FloatArray, share: FloatArray) -> FloatArray:
     """Return P(Bin(m, share) <= k)."""
-    tail: FloatArray = betainc(np.maximum(m - k, 1e-12), k + 1, 1 - share)
-    return np.where(k >= m, 1.0, tail)
+    tail: FloatArray = np.asarray(
+        betainc(np.maximum(m - k, 1e-12), k + 1, 1 - share), dtype=np.float64
+    )
+    tail[k >= m] = 1.0
+    return tail
 
 
 def _at_least(k: FloatArray, n: FloatArray, share: FloatArray) -> FloatArray:
     """Return P(Bin(n, share) >= k)."""
-    tail: FloatArray = betainc(np.maximum(k, 1e-12), n - k + 1, share)
-    return np.where(k <= 0, 1.0, tail)
+    tail: FloatArray = np.asarray(betainc(np.maximum(k, 1e-12), n - k + 1, share), dtype=np.float64)
+    tail[k <= 0] = 1.0
+    return tail
 
 
+@lru_cache(maxsize=256)  # features of one file mostly have the same number of rows
 def smallest_visible(m: float, n: float, *, gate: Gate, level: float) -> float:
-    """Return the smallest move of a share from one half that the test would see.
+    """Return the smallest move of a share, across one half, that the test would see.
 
     Args:
         m: Rows of the reference, >= 0; need not be whole.
@@ -157,15 +164,21 @@ def smallest_visible(m: float, n: float, *, gate: Gate, level: float) -> float:
         level: p-value that is needed, after all corrections, over 0.
 
     Returns:
-        A KS distance, over the gate's and at most 0.5; infinite if even 0.5 would not be seen.
+        A KS distance, over the gate's; infinite if not even a distance of 1 would be seen.
     """
     if min(m, n) < 1:
         return np.inf
-    moves = np.linspace(0, 0.5, 501)
-    ones = np.ones(len(moves))
-    counts = Shares(0.5 * m * ones, m * ones, (0.5 + moves) * n, n * ones)
-    seen = np.flatnonzero(beyond_gate_p(counts, gate) <= level)
-    return float(moves[seen[0]]) if len(seen) else np.inf
+    found = 1.0
+    for step in (0.1, 0.01, 0.001):
+        moves = found - step * np.arange(10, -1, -1)
+        ones = np.ones(len(moves))
+        now = np.clip(0.5 + moves / 2, 0, 1)
+        counts = Shares((1 - now) * m, m * ones, now * n, n * ones)
+        seen = np.flatnonzero(beyond_gate_p(counts, gate) <= level)
+        if len(seen) == 0:
+            return np.inf
+        found = float(moves[seen[0]])
+    return found
 
 
 def holm(p: FloatArray) -> FloatArray:
@@ -182,7 +195,7 @@ def benjamini_hochberg(p: FloatArray) -> FloatArray:
     return _placed(np.minimum(np.minimum.accumulate(steps[::-1])[::-1], 1.0), order)
 
 
-def _placed(values: FloatArray, order: FloatArray) -> FloatArray:
+def _placed(values: FloatArray, order: NDArray[np.intp]) -> FloatArray:
     found = np.empty(len(values))
     found[order] = values
     return found
