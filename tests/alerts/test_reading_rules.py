@@ -8,7 +8,6 @@ from alerts.rules import ALERT_OF_CAUSE, RuleSettings, alert_rules
 from detectors import OfferedConfig, default_detectors, reading_detectors
 from tests.detectors.histories import CYCLE, pressed
 
-
 OLDER = {"target_down", "logits_corrupted"}  # of detectors that every target has
 
 

@@ -240,4 +240,4 @@ def test_a_password_is_not_sent_unencrypted_to_another_machine_unless_told_so(
     with pytest.raises(ValidationError, match="insecure: true"):
         BrokerConfig.model_validate(keys)
 
-    assert BrokerConfig.model_validate({**keys, "insecure": True})
+    assert BrokerConfig.model_validate({**keys, "insecure": True}).insecure
