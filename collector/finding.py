@@ -159,7 +159,7 @@ async def look(
     What was found and could not be applied is applied at the next look.
     """
     roster = finder.roster
-    with health.watch(finder.name):
+    with health.watch(finder.name, foreseen=DiscoveryError):
         if roster.update(await finder.discovery.find(), monotonic()):
             finder.due = True
             extra = {"part": finder.name, "targets": len(roster.targets)}

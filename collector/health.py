@@ -30,15 +30,19 @@ class Health:
         return dict(self._conditions)
 
     @contextmanager
-    def watch(self, part: str) -> Iterator[None]:
+    def watch(self, part: str, *, foreseen: type[Exception] | None = None) -> Iterator[None]:
         """Run the body; an exception is counted and logged, and does not leave.
 
-        Cancellation and other `BaseException`s pass.
+        One of the class `foreseen` (somebody's file or server, no fault of the program) is told by
+        its text alone, without a traceback. Cancellation and other `BaseException`s pass.
         """
         try:
             yield
         except Exception as error:  # noqa: BLE001  # this is the one place that may: STYLE
-            self.broke(part, f"{type(error).__name__}: {error}", error)
+            if foreseen is not None and isinstance(error, foreseen):
+                self.broke(part, str(error))
+            else:
+                self.broke(part, f"{type(error).__name__}: {error}", error)
         else:
             self.healed(part)
 

@@ -5,10 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from alerts.breaker.records import Entry
 from detectors.records import Reading, Verdict
 from detectors.remarks import Finding
 
 _LOG = logging.getLogger(__name__)
+
+
+def tell_entry(entry: Entry) -> None:
+    """Log a transition of a breaker: what is withheld from users belongs into the log."""
+    it = entry.transition
+    if it is None:
+        return
+    extra = {
+        "breaker": str(it.key),
+        "kind": it.kind,
+        "admits": it.after.effective_ratio,
+        "actor": it.actor,
+        "reason": it.reason,
+    }
+    _LOG.warning("breaker would change" if it.dry_run else "breaker changed", extra=extra)
 
 
 class LogRemarks:

@@ -43,7 +43,7 @@ from collector.memories import Memories, saved_positions
 from collector.parts import Parts, Reloaded
 from collector.pipeline import Pipeline
 from collector.readers import readers_of
-from collector.remarks import LogRemarks
+from collector.remarks import LogRemarks, tell_entry
 from collector.service import Clients, Service
 from collector.settling import Settling
 from collector.setups import (
@@ -266,6 +266,7 @@ def _controller(
 ) -> Controller:
     def changed(entry: Entry) -> None:
         show_entry(page, entry)
+        tell_entry(entry)
         worker.wake()
 
     return Controller(

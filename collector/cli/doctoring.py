@@ -144,6 +144,8 @@ def doctor(
     else:
         for page in pages:
             _show(page, every=every)
+        if manifests:
+            click.echo(f"manifests: {_counted(manifests)}; {len(findings)} findings")
         _show_findings("manifest", findings)
     if not all(page.well for page in pages):
         raise click.exceptions.Exit(FINDING)
@@ -221,6 +223,13 @@ async def _examined(urls: Sequence[str], timeout_seconds: float, asked: Asked) -
             insecure_http=asked["insecure_http"],
         )
         return list(await asyncio.gather(*(examine(url, tools) for url in urls)))
+
+
+def _counted(paths: Sequence[Path]) -> str:
+    """Say how much was looked at, so that silence is not taken for health."""
+    workloads = read_manifests(paths).workloads
+    engines = sum(bool(it.engine) for load in workloads for it in load.containers)
+    return f"{len(workloads)} workloads, {engines} engines recognised"
 
 
 def _of_manifests(paths: Sequence[Path]) -> tuple[Finding, ...]:

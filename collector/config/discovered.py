@@ -14,7 +14,8 @@ from collector.discovery.found import Found
 from collector.sources.scrape import metrics_url
 from collector.values import host_port
 
-_FIELD: Final = re.compile(r"\{(host|port|id|label:[^{}]{1,128})\}")
+_FIELD: Final = re.compile(r"\{([^{}]{1,140})\}")
+_KNOWN: Final = ("host", "port", "id")
 
 
 def target_of(template: Mapping[str, JsonValue], found: Found) -> TargetConfig:
@@ -73,5 +74,8 @@ def _filled(value: JsonValue, found: Found) -> JsonValue:
 def _field(name: str, found: Found) -> str:
     if name.startswith("label:"):
         return found.labels.get(name.removeprefix("label:"), "")
+    if name not in _KNOWN:
+        msg = f"unknown placeholder {{{name}}}; known: {{host}}, {{port}}, {{id}}, {{label:NAME}}"
+        raise ValueError(msg)
     host, _, port = host_port(found.url).rpartition(":")
     return {"host": host, "port": port, "id": found.id}[name]

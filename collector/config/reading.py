@@ -149,11 +149,19 @@ def _secrets(document: Document) -> None:
                 document.lines[*place[:-1], key] = document.lines[place]
 
 
+class _AnyLabel(dict[str, str]):
+    """The labels of a made-up target: it has all of them."""
+
+    def get(self, key: str, default: str | None = None, /) -> str:  # type: ignore[override]
+        del key, default
+        return "found"
+
+
 def _templates(document: Document, config: Config) -> None:
     """Try each template on a made-up target: a mistake is told now and not when one comes."""
     for name, tier in config.tiers.items():
         try:
-            target_of(tier.template, Found("found", "http://127.0.0.1:8000"))
+            target_of(tier.template, Found("found", "http://127.0.0.1:8000", labels=_AnyLabel()))
         except ValueError as error:
             place: Place = ("tiers", name, "template")
             document.report(place, f"keys of a target; {error}", "see tiers.NAME.targets[]")

@@ -118,7 +118,19 @@ def _read(path: Path) -> tuple[Found, ...]:
         raise _refused(path, f"{place or 'top'}: {first['msg']}") from error
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise _refused(path, "it is neither JSON nor YAML") from error
+    for group in groups:
+        _check(path, group)
     return tuple(target(address, group.labels) for group in groups for address in group.targets)
+
+
+def _check(path: Path, group: _Group) -> None:
+    """Refuse what would quietly become another target than was meant."""
+    for address in group.targets:
+        if "/" in address or not address.strip():
+            raise _refused(path, f"{address[:80]!r} is no host:port")
+    if "id" in group.labels and len(group.targets) > 1:
+        text = f"the label id {group.labels['id'][:80]!r} is given to {len(group.targets)} targets"
+        raise _refused(path, f"{text}; give each a group of its own")
 
 
 def _refused(path: Path, text: str) -> DiscoveryError:

@@ -90,7 +90,9 @@ async def test_a_target_that_is_found_is_read_and_has_a_breaker_until_it_vanishe
     assert gone == ({"fixed"}, {Key("chat"), Key("chat", "fixed")})
 
 
-async def test_a_list_that_cannot_be_had_removes_nobody_and_is_told(folder: Path) -> None:
+async def test_a_list_that_cannot_be_had_removes_nobody_and_is_told_in_a_line(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = folder / "targets.yaml"
     file.write_text("- targets: [127.0.0.1:12]")
     async with a_service(folder) as service:
@@ -98,6 +100,7 @@ async def test_a_list_that_cannot_be_had_removes_nobody_and_is_told(folder: Path
         file.write_text("- targets: {")
         await look_once(service)
 
+        assert [it.exc_info for it in caplog.records if it.message == "part broke"] == [None]
         assert keys(service) == {"fixed", "127.0.0.1:12"}
         assert "targets.yaml" in service.health.conditions["file_sd:chat"].problem
 
@@ -257,6 +260,26 @@ def test_a_template_that_makes_no_target_is_told_at_the_start(folder: Path) -> N
 
     with pytest.raises(ConfigError, match=r"tiers\.chat\.template.*engine"):
         load(file, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://{label:pod_ip}:9400/gpu", ""),
+        ("http://{hst}:9400/gpu", "unknown placeholder {hst}; known: {host}, {port}, {id}"),
+    ],
+    ids=["a label", "misspelt"],
+)
+def test_a_placeholder_of_a_template_is_known_or_told(folder: Path, url: str, words: str) -> None:
+    file = folder / "fusewire.yaml"
+    file.write_text(file.read_text().replace("http://{host}:9400/gpu", url))
+
+    if not words:
+        assert load(file, {}).tiers["chat"].template
+        return
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    assert words in str(caught.value)
 
 
 def test_a_tier_of_no_targets_needs_a_discovery(folder: Path) -> None:

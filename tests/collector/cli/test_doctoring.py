@@ -173,3 +173,12 @@ def test_credentials_are_not_sent_unencrypted_to_another_machine(tmp_path: Path)
 
     assert ran.exit_code == 1
     assert "not sent over plain http" in ran.output
+
+
+def test_a_manifest_without_findings_says_what_was_looked_at() -> None:
+    sound = str(FIXTURES / "manifests" / "sound.yaml")
+
+    ran = CliRunner().invoke(fusewire, ["doctor", "--manifest", sound])
+
+    assert ran.exit_code == 0
+    assert ran.output == "manifests: 1 workloads, 1 engines recognised; 0 findings\n"

@@ -84,8 +84,13 @@ async def test_an_empty_file_is_an_empty_list(tmp_path: Path) -> None:
         ('[{"targets": [], "lables": {}}]', "0.lables"),
         ('[{"targets": ["a:1"], "labels": {"n": {}}}]', "0.labels.n"),
         ("[" * 100_000, "neither JSON nor YAML"),
+        ('[{"targets": ["http://a:1/m"]}]', "is no host:port"),
+        ('[{"targets": ["a:1", "b:1"], "labels": {"id": "x"}}]', "is given to 2 targets"),
     ],
-    ids=["torn", "no list", "no list of targets", "no targets", "unknown", "label", "deep"],
+    ids=[
+        *("torn", "no list", "no list of targets", "no targets", "unknown", "label", "deep"),
+        *("url", "one id for two"),
+    ],
 )
 async def test_a_bad_file_is_told_with_its_place(tmp_path: Path, content: str, words: str) -> None:
     file = tmp_path / "targets.json"
