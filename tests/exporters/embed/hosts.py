@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from exporters.embed import allocator_probe
 
 PROBE = Path(allocator_probe.__file__)
 PATIENCE_SECONDS = 20.0
+WITHOUT_USE = "torch_not_loaded" if importlib.util.find_spec("torch") else "torch_missing"
 
 HOST = """
 import importlib.util, sys

@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from exporters.embed.allocator_probe import parse_conf, places
-from tests.exporters.embed.hosts import PROBE, a_host, ask, fake_torch, state, until, values
+from tests.exporters.embed.hosts import (
+    PROBE,
+    WITHOUT_USE,
+    a_host,
+    ask,
+    fake_torch,
+    state,
+    until,
+    values,
+)
 
 GIB = 2**30
 
@@ -205,7 +214,7 @@ def test_with_port_0_the_port_is_left_in_a_file(tmp_path: Path) -> None:
         page = ask((name, int(port)))
 
     assert name == "127.0.0.1"
-    assert state(page) == "torch_missing"
+    assert state(page) == WITHOUT_USE
 
 
 def test_who_finds_the_address_taken_waits_and_takes_over(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collector.cli.embeds import EMBEDS
-from tests.exporters.embed.hosts import a_host, ask, state, until
+from tests.exporters.embed.hosts import WITHOUT_USE, a_host, ask, state, until
 
 LOAD_AS_VLLM_DOES = (
     "from importlib.metadata import entry_points; "
@@ -51,7 +51,7 @@ def test_the_package_installs_and_its_entry_point_starts_one_probe_a_process(
         sockets = {path.name for path in (tmp_path / "d").iterdir()}
 
     assert sockets == {f"{host.process.pid}.sock" for host in (one, two)}
-    assert [state(page) for page in pages] == ["torch_missing"] * 2
+    assert [state(page) for page in pages] == [WITHOUT_USE] * 2
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_without_settings_every_process_has_a_socket_in_a_folder_of_its_users(
 
     assert folder == tmp_path / f"fusewire-probe-{os.geteuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert state(page) == "torch_missing"
+    assert state(page) == WITHOUT_USE
 
 
 @pytest.mark.slow
