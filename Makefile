@@ -22,7 +22,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
-demo: setup  ## Play the recorded incident against the real service (about two minutes)
+demo: setup  ## Play the recorded incident against the real service (about 75 seconds)
 	$(BIN)/fusewire demo $(ARGS)
 
 fmt: setup  ## Format and apply safe fixes

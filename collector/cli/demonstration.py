@@ -22,7 +22,7 @@ from collector.cli.options import json_option
 )
 @json_option
 def demo(folder: Path | None, *, stay: bool, pull: bool, as_json: bool) -> None:
-    """Play a recorded incident against the real service (about two minutes).
+    """Play a recorded incident against the real service (about 75 seconds).
 
     A recorded tier of three targets, a client and a small gateway run as processes of their own.
     Exit code 0 when all of the incident was seen, 1 when not, 2 if it cannot start.

@@ -176,7 +176,8 @@ def init(
 ) -> None:
     """Write a first configuration for the engines at the URLs, and for what stands beside them.
 
-    A URL that cannot be read is written all the same, with a comment, and the exit code is 1.
+    A URL that cannot be read, or lacks a signal that detectors need, is written all the same, with
+    a comment, and the exit code is 1.
     """
     printed = str(output) == "-"
     if not printed and output.exists() and not force:
