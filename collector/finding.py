@@ -21,7 +21,6 @@ from collector.health import Health
 
 _LOG = logging.getLogger(__name__)
 REMEMBERED: Final = "discovery:"  # names of sections in the snapshot begin so
-DISCOVERY_FAILED: Final = "discovery"
 
 
 _Said: TypeAlias = tuple[Found, frozenset[tuple[str, str]]]  # with its labels

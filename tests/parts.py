@@ -1,12 +1,43 @@
-"""Real programs that tests use: found, or skipped with the way to install them (fails in CI)."""
+"""Real parts of tests: found, or skipped with the way to get them; in CI they must be there."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+
+
+def lacking(message: str) -> NoReturn:
+    """Skip the test for want of a part, or fail it where CI is set."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+def need_module(name: str, *, install: str) -> ModuleSpec:
+    """Return where the module `name` is, without importing it.
+
+    Args:
+        name: The module's name.
+        install: The command that installs it, for the message.
+    """
+    found = find_spec(name)
+    if found is None:
+        lacking(f"{name} is not installed; get it with: {install}")
+    return found
+
+
+def need_path(path: str) -> Path:
+    """Return a path of this machine's kernel."""
+    found = Path(path)
+    if not found.exists():
+        lacking(f"there is no {path} here; run this test on Linux")
+    return found
 
 
 def need_program(name: str, *, install: str) -> str:
@@ -19,10 +50,7 @@ def need_program(name: str, *, install: str) -> str:
     path = shutil.which(name)
     if path is not None:
         return path
-    message = f"{name} is not installed; get it with: {install}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
+    lacking(f"{name} is not installed; get it with: {install}")
 
 
 def need_installed(name: str, environment: str, *, install: str) -> str:

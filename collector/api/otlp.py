@@ -17,7 +17,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from collector.api.ingest import defaults_of, take_body
 from collector.api.parts import MayChange, PartsDep
 from collector.ingest.intake import open_and_decode_otlp
-from collector.ingest.records import Decoded
+from collector.ingest.records import Decoded, Defaults
+from collector.parts import Parts
 from exporters.catalog import OTLP_IGNORED
 
 router = APIRouter(prefix="/v1/otlp", tags=["ingest"])
@@ -35,15 +36,12 @@ async def take_traces(
     request: Request, parts: PartsDep, tier: Tier, target: Name = "", segment: Name = ""
 ) -> Response:
     """Take an OTLP export of spans; those of finished generations count, others are passed over."""
-    form = _form(request)
-    work = partial(open_and_decode_otlp, kind="traces", form=form)
     defaults = defaults_of(parts, tier=tier, target=target, segment=segment)
-    decoded = await take_body(request, parts, defaults, SOURCE, work)
-    parts.page.add(OTLP_IGNORED, {"tier": tier, "source": "traces"}, decoded.ignored)
+    decoded = await _taken(request, parts, defaults, "traces")
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = sum(decoded.refused.values())
     answer.partial_success.error_message = _problem(decoded)
-    return _response(answer, form)
+    return _response(answer, _form(request))
 
 
 @router.post("/{tier}/v1/logs", dependencies=[MayChange])
@@ -51,15 +49,22 @@ async def take_logs(
     request: Request, parts: PartsDep, tier: Tier, target: Name = "", segment: Name = ""
 ) -> Response:
     """Take an OTLP export of log records; GenAI events count, other records are passed over."""
-    form = _form(request)
-    work = partial(open_and_decode_otlp, kind="logs", form=form)
     defaults = defaults_of(parts, tier=tier, target=target, segment=segment)
-    decoded = await take_body(request, parts, defaults, SOURCE, work)
-    parts.page.add(OTLP_IGNORED, {"tier": tier, "source": "logs"}, decoded.ignored)
+    decoded = await _taken(request, parts, defaults, "logs")
     answer = ExportLogsServiceResponse()
     answer.partial_success.rejected_log_records = sum(decoded.refused.values())
     answer.partial_success.error_message = _problem(decoded)
-    return _response(answer, form)
+    return _response(answer, _form(request))
+
+
+async def _taken(
+    request: Request, parts: Parts, defaults: Defaults, kind: Literal["traces", "logs"]
+) -> Decoded:
+    """Take an export in, and count what of it is no generation."""
+    work = partial(open_and_decode_otlp, kind=kind, form=_form(request))
+    decoded = await take_body(request, parts, defaults, SOURCE, work)
+    parts.page.add(OTLP_IGNORED, {"tier": defaults.tier, "source": kind}, decoded.ignored)
+    return decoded
 
 
 def _form(request: Request) -> Literal["protobuf", "json"]:

@@ -31,8 +31,6 @@ from collector.store import breakers as stored_breakers
 from collector.store import overrides
 from collector.values import duration_text
 
-_FREE_SECONDS = 900.0
-
 
 @click.group()
 def breaker() -> None:

@@ -17,7 +17,7 @@ from collector.cli.options import CommandT, Duration, json_option
 from collector.cli.output import FINDING, TROUBLE, fail, show_json, show_table, utc_now, write_file
 from collector.doctor.draft import draft
 from collector.doctor.examine import Examination, Instruments, SignalReport, examine
-from collector.doctor.manifest import ManifestError, read_manifests
+from collector.doctor.manifest import Manifest, ManifestError, read_manifests
 from collector.doctor.manifest_checks import manifest_findings
 from collector.sources.credentials import CredentialFiles
 from collector.values import base_url
@@ -138,14 +138,15 @@ def doctor(
     if not urls and not manifests:
         fail("nothing to look at; name a URL (http://127.0.0.1:8000) or --manifest FILE")
     pages = asyncio.run(_examined(urls, timeout, asked))
-    findings = _of_manifests(manifests)
+    manifest = _read(manifests)
+    findings = manifest_findings(manifest)
     if as_json:
         show_json(DoctorOut(pages=[_page_out(it) for it in pages], manifests=_found_out(findings)))
     else:
         for page in pages:
             _show(page, every=every)
         if manifests:
-            click.echo(f"manifests: {_counted(manifests)}; {len(findings)} findings")
+            click.echo(f"manifests: {_counted(manifest)}; {len(findings)} findings")
         _show_findings("manifest", findings)
     if not all(page.well for page in pages):
         raise click.exceptions.Exit(FINDING)
@@ -226,16 +227,16 @@ async def _examined(urls: Sequence[str], timeout_seconds: float, asked: Asked) -
         return list(await asyncio.gather(*(examine(url, tools) for url in urls)))
 
 
-def _counted(paths: Sequence[Path]) -> str:
+def _counted(manifest: Manifest) -> str:
     """Say how much was looked at, so that silence is not taken for health."""
-    workloads = read_manifests(paths).workloads
+    workloads = manifest.workloads
     engines = sum(bool(it.engine) for load in workloads for it in load.containers)
     return f"{len(workloads)} workloads, {engines} engines recognised"
 
 
-def _of_manifests(paths: Sequence[Path]) -> tuple[Finding, ...]:
+def _read(paths: Sequence[Path]) -> Manifest:
     try:
-        return manifest_findings(read_manifests(paths))
+        return read_manifests(paths)
     except ManifestError as error:
         fail(str(error), TROUBLE)
 

@@ -56,22 +56,3 @@ class Finders:
     client: httpx2.AsyncClient
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
-
-
-class DiscoverySettings(Protocol):
-    """The configuration of one discovery, beside its code."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def refresh(self) -> float:
-        """Time between two looks in seconds."""
-        ...
-
-    @property
-    def vanish_after(self) -> float:
-        """How long a target that is no longer listed stays, in seconds."""
-        ...
-
-    def build(self, tier: str, finders: Finders) -> Discovery: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from collector.sources.protocols import ScrapeStats, Source
 from collector.sources.server.changes import another_server
@@ -29,6 +29,13 @@ class MainSource(Source, Protocol):
     def learn(self, limits: Mapping[str, float]) -> None:
         """Take the limits that other sources of the target know now, none if there are none."""
         ...
+
+
+@runtime_checkable
+class Noticing(Protocol):
+    """A source that wants to see every joined reading: to ask anew, or to spare a busy engine."""
+
+    def notice(self, reading: Reading) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,7 @@ class JoinedSource:
     ) -> None:
         self.name = main.name
         self.companions = tuple(companions)
+        self._noticing = [it.source for it in companions if isinstance(it.source, Noticing)]
         self._main = main
         self._monotonic = monotonic
         self._limits: Mapping[str, float] = {}
@@ -60,10 +68,8 @@ class JoinedSource:
     async def read(self) -> Reading:
         """Scrape the engine's page, and join what the companions know."""
         reading = self._join(await self._main.read())
-        for companion in self.companions:
-            notice = getattr(companion.source, "notice", None)
-            if notice is not None:  # asks the server once a restart, spares a busy engine
-                notice(reading)
+        for source in self._noticing:
+            source.notice(reading)
         return reading
 
     async def keep(self, place: int, reading: Reading) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import os
 
 import numpy as np
 import pytest
@@ -24,6 +22,7 @@ from detectors.entropy import (
     tail_price,
 )
 from detectors.records import FloatArray
+from tests.parts import need_module
 
 VOCABULARY = 50
 
@@ -240,11 +239,7 @@ def test_full_logits_give_the_exact_entropy() -> None:
 
 
 def test_torch_gives_what_numpy_gives() -> None:
-    if importlib.util.find_spec("torch") is None:
-        message = "torch is not installed; get it with: pip install 'fusewire[torch]'"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+    need_module("torch", install="pip install 'fusewire[torch]'")
     import torch
 
     logits = np.random.default_rng(1).normal(size=(7, 3000)).astype(np.float32) * 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import re
 from pathlib import Path
@@ -19,6 +18,7 @@ from detectors.signals import SIGNALS
 from tests.collector.sources.probes import GIB, a_source, page_text
 from tests.collector.sources.servers import hanging_up, serving, text
 from tests.exporters.embed.hosts import a_host, fake_torch, until
+from tests.parts import need_module
 
 pytestmark = pytest.mark.anyio
 PAGE = Path(__file__).parents[3] / "docs" / "sources" / "allocator.md"
@@ -186,13 +186,7 @@ async def test_nothing_to_read_is_down_with_words(tmp_path: Path, kind: str) -> 
 
 @pytest.mark.slow
 async def test_a_real_torch_without_cuda_says_so(tmp_path: Path) -> None:
-    found = importlib.util.find_spec("torch")
-    if found is None:
-        message = "torch is not installed; get it with: pip install 'fusewire[torch]'"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    assert found is not None
+    found = need_module("torch", install="pip install 'fusewire[torch]'")
     assert found.origin is not None
     place = Path(found.origin).parents[1]
     with a_host(tmp_path, place) as host:

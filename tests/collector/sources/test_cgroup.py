@@ -23,6 +23,7 @@ from tests.collector.sources.looked import (
     finding,
     looking,
 )
+from tests.parts import lacking, need_path
 
 pytestmark = pytest.mark.anyio
 HOST = FIXTURES / "host"
@@ -209,8 +210,8 @@ def test_exactly_one_way_to_name_the_group_is_taken(settings: dict[str, object])
         CgroupConfig.model_validate(settings)
 
 
-@pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="no Linux /proc here")
 async def test_this_machine_tells_the_memory_of_this_process() -> None:
+    need_path("/proc/self/mountinfo")
     async with looking(CgroupConfig(pid=os.getpid())) as source:
         reading = await source.read()
 
@@ -233,10 +234,10 @@ def small_group() -> Iterator[Path]:
     try:
         group.mkdir()
     except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
+        lacking(f"no control group can be made here ({error.strerror}); run this test as root")
     try:
         if not (group / limit).exists():
-            pytest.skip("control groups have no memory accounting here")
+            lacking("control groups count no memory here; boot with cgroup_enable=memory")
         (group / limit).write_text(str(64 << 20))
         yield group
     finally:

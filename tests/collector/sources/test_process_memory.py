@@ -20,11 +20,9 @@ from collector.sources.protocols import Source
 from detectors.records import Reading
 from detectors.remarks import Noticed
 from tests.collector.sources.looked import FIXTURES, assert_all_offered_are_told, looking
+from tests.parts import need_path
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no Linux /proc here"),
-]
+pytestmark = pytest.mark.anyio
 SLEEPER = "import sys, time; block = bytearray(int(sys.argv[1])); time.sleep(60)"
 PARENT = (
     "import subprocess, sys, time\n"
@@ -36,6 +34,11 @@ LISTENER = (
     "print(s.getsockname()[1], flush=True); time.sleep(60)"
 )
 MEGABYTE = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def linux() -> None:
+    need_path("/proc/self/stat")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 
 from collector.cli.embeds import EMBEDS
 from tests.exporters.embed.hosts import WITHOUT_USE, a_host, ask, state, until
+from tests.parts import need_module
 
 LOAD_AS_VLLM_DOES = (
     "from importlib.metadata import entry_points; "
@@ -22,11 +22,7 @@ TELL = "import fusewire_vllm_probe as p; print(p.default_folder())"
 
 def installed(folder: Path) -> Path:
     """Install the package that `render embed vllm-probe` writes, and return where to."""
-    if importlib.util.find_spec("setuptools") is None:
-        message = "setuptools is not installed; get it with: pip install setuptools"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+    need_module("setuptools", install="pip install setuptools")
     package, place = folder / "package", folder / "site"
     package.mkdir()
     for name, text in EMBEDS["vllm-probe"].texts().items():
